@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program: what a job asks of the memory, in order. The shadow run writes it; ledger, allocator and
+ * CUDA executor read it.
+ *
+ *     ALLOC id bytes stream     a storage comes to life      id: 1, 2, 3, … in order of allocation
+ *     FREE  id                  its last reference is gone   (zero-byte storages do not appear)
+ *     MARK  phase               a phase ends here            id: index into phases[]
+ *     EMPTY_CACHE               torch.cuda.empty_cache()
+ *     TAG   id category         the storage turns out to be something else: a temporary that autograd saved
+ *                               is an activation from here on; a gradient that is taken over becomes .grad
+ *     RECORD_STREAM id stream   the storage is used on another stream
+ *
+ * Operation records (inputs, outputs, attributes) are only kept when asked for (`fit --program`).
+ */
+#ifndef MP_PROGRAM_H
+#define MP_PROGRAM_H
+
+#include "base/arena.h"
+#include "base/error.h"
+
+enum mp_event_kind {
+    MP_EVENT_ALLOC,
+    MP_EVENT_FREE,
+    MP_EVENT_MARK,
+    MP_EVENT_EMPTY_CACHE,
+    MP_EVENT_TAG,
+    MP_EVENT_RECORD_STREAM,
+    MP_EVENT_OP, /* id: index into ops[] */
+};
+
+/* What a storage is for. Every live byte has one, so the parts at any moment add up to the whole. */
+#define MP_CATEGORY_MAP(X)                                                                         \
+    X(PARAMETER, "parameters")                                                                     \
+    X(BUFFER, "buffers")                                                                           \
+    X(GRADIENT, "gradients")                                                                       \
+    X(OPTIMIZER_STATE, "optimizer state")                                                          \
+    X(ACTIVATION, "activations")                                                                   \
+    X(LOGITS, "logits and loss")                                                                   \
+    X(TEMPORARY, "temporaries")                                                                    \
+    X(WORKSPACE, "workspaces")                                                                     \
+    X(COMMUNICATION, "communication buffers")                                                      \
+    X(INPUT, "inputs")
+
+enum mp_category {
+#define X(name, text) MP_CATEGORY_##name,
+    MP_CATEGORY_MAP(X)
+#undef X
+    MP_CATEGORY_COUNT
+};
+const char *mp_category_text(enum mp_category category);
+
+struct mp_event {
+    uint8_t kind; /* enum mp_event_kind */
+    uint8_t category;
+    uint8_t stream;
+    int16_t layer;  /* block index; -1: outside the blocks */
+    uint32_t id;
+    uint64_t bytes;
+    const char *op; /* operation or autograd node that asked; static or arena text */
+};
+
+struct mp_phase {
+    char name[28];         /* "it0.mb1.bwd" */
+    uint32_t event;        /* index of its MARK */
+    uint64_t requested_bytes;      /* at its end */
+    uint64_t requested_peak_bytes; /* since the previous mark */
+};
+
+/* malloc'ed, growing; all zero is empty. */
+struct mp_program {
+    struct mp_event *events;
+    uint32_t n_events, cap_events;
+    struct mp_phase *phases;
+    uint32_t n_phases, cap_phases;
+    uint32_t n_allocs; /* ids 1 … n_allocs */
+    uint64_t live_bytes, peak_bytes, peak_since_mark_bytes;
+    struct mp_op_record *ops; /* NULL unless recording */
+    uint32_t n_ops, cap_ops;
+    bool keep_tags, keep_ops; /* what to record beside memory events */
+};
+
+void mp_program_init(struct mp_program *program);
+void mp_program_release(struct mp_program *program);
+
+#endif
