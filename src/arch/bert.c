@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/* BERT: BertForMaskedLM. Three embeddings summed, post-norm blocks, a prediction head with a tied decoder. */
+#include "arch/arch.h"
+
+struct config {
+    int64_t vocabulary, positions, types, hidden, inner, n_blocks, heads;
+    double dropout_hidden, dropout_attention;
+    enum mp_activation activation;
+};
+
+struct block {
+    struct mp_linear_layer query, key, value, attention_out, intermediate, out;
+    struct mp_norm_layer attention_norm, norm;
+};
+
+struct module {
+    struct mp_tensor *words, *positions, *types, *position_ids, *bias;
+    struct mp_norm_layer norm, head_norm;
+    struct mp_linear_layer head_dense;
+    struct block *blocks;
+};
+
+static const void *configure(struct mp_arena *arena, struct mp_config *c)
+{
+    struct config *m = mp_arena_alloc(arena, sizeof *m);
+    if (!m)
+        return NULL;
+    m->vocabulary = mp_config_size(c, "vocab_size", 30522);
+    m->positions = mp_config_size(c, "max_position_embeddings", 512);
+    m->types = mp_config_size(c, "type_vocab_size", 2);
+    m->hidden = mp_config_size(c, "hidden_size", 768);
+    m->inner = mp_config_size(c, "intermediate_size", 3072);
+    m->n_blocks = mp_config_size(c, "num_hidden_layers", 12);
+    m->heads = mp_config_size(c, "num_attention_heads", 12);
+    m->activation = mp_config_activation(c, "hidden_act", MP_GELU);
+    m->dropout_hidden = mp_config_probability(c, "hidden_dropout_prob", 0.1);
+    m->dropout_attention = mp_config_probability(c, "attention_probs_dropout_prob", 0.1);
+    if (m->hidden % m->heads)
+        mp_config_problem(c, "num_attention_heads", "%lld does not divide hidden_size %lld", (long long)m->heads, (long long)m->hidden);
+    return m;
+}
+
+static int64_t n_blocks(const void *config) { return ((const struct config *)config)->n_blocks; }
+
+static int64_t positions(const void *config, bool *hard)
+{
+    *hard = true;
+    return ((const struct config *)config)->positions;
+}
+
+/* ---- __init__ ---- */
+
+static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b)
+{
+    const struct config *c = net->config;
+    const int64_t h = c->hidden;
+    b->query = mp_linear_new(rt, net, "attention.self.query", h, h, true);
+    b->key = mp_linear_new(rt, net, "attention.self.key", h, h, true);
+    b->value = mp_linear_new(rt, net, "attention.self.value", h, h, true);
+    b->attention_out = mp_linear_new(rt, net, "attention.output.dense", h, h, true);
+    b->attention_norm = mp_layer_norm_new(rt, net, "attention.output.LayerNorm", h);
+    b->intermediate = mp_linear_new(rt, net, "intermediate.dense", c->inner, h, true);
+    b->out = mp_linear_new(rt, net, "output.dense", h, c->inner, true);
+    b->norm = mp_layer_norm_new(rt, net, "output.LayerNorm", h);
+}
+
+/*
+ * The decoder is made with a weight and a bias of its own; the weight is tied, the biases are joined: its bias is padded to the
+ * vocabulary twice, and the second copy is what stays as the head's bias.
+ */
+static struct mp_tensor *build_tied_decoder(struct mp_runtime *rt, struct mp_net *net, int first)
+{
+    const struct config *c = net->config;
+    struct mp_tensor *spare[4] = {NULL};
+    if (!net->run->init_cpu) {
+        spare[0] = mp_empty(rt, MP_SHAPE(c->vocabulary, c->hidden), net->dtype);
+        spare[1] = mp_empty(rt, MP_SHAPE(c->vocabulary), net->dtype);
+        spare[2] = mp_empty(rt, MP_SHAPE(c->vocabulary), net->dtype);
+        mp_discard(rt, spare[0]);
+        spare[3] = mp_empty(rt, MP_SHAPE(c->vocabulary), net->dtype);
+        mp_discard(rt, spare[1]);
+        mp_discard(rt, spare[3]);
+    }
+    struct mp_tensor *bias = mp_parameter(rt, net, "cls.predictions.bias", MP_SHAPE(c->vocabulary));
+    mp_parameter_move_last(net, first);
+    mp_discard(rt, spare[2]);
+    return bias;
+}
+
+static void build(struct mp_runtime *rt, struct mp_net *net)
+{
+    const struct config *c = net->config;
+    const int64_t h = c->hidden;
+    struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
+    m->words = mp_parameter(rt, net, "word_embeddings", MP_SHAPE(c->vocabulary, h));
+    m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
+    m->types = mp_parameter(rt, net, "token_type_embeddings", MP_SHAPE(c->types, h));
+    m->norm = mp_layer_norm_new(rt, net, "embeddings.LayerNorm", h);
+    m->position_ids = mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64);
+    mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64); /* token_type_ids */
+    m->blocks = mp_runtime_alloc(rt, (size_t)c->n_blocks * sizeof *m->blocks);
+    for (int64_t i = 0; i < c->n_blocks; i++) {
+        rt->layer = (int)i;
+        build_block(rt, net, &m->blocks[i]);
+    }
+    rt->layer = -1;
+    if (!net->run->init_cpu) /* _init_weights fills position_ids */
+        mp_discard(rt, mp_empty(rt, MP_SHAPE(1, c->positions), MP_I64));
+    const int head = net->n_parameters;
+    m->head_dense = mp_linear_new(rt, net, "cls.predictions.transform.dense", h, h, true);
+    m->head_norm = mp_layer_norm_new(rt, net, "cls.predictions.transform.LayerNorm", h);
+    m->bias = build_tied_decoder(rt, net, head);
+}
+
+/* ---- forward ---- */
+
+static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in)
+{
+    const struct config *c = net->config;
+    const struct module *m = net->module;
+    struct mp_tensor *position_ids = NULL, *type_ids = NULL, *words = NULL, *types = NULL, *sum = NULL, *positions_embedded = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    mp_let(&f, &position_ids, mp_alias(rt, m->position_ids, MP_SHAPE(1, in->seq), m->position_ids->stride, m->position_ids));
+    mp_let(&f, &type_ids, mp_empty(rt, MP_SHAPE(1, in->seq), MP_I64)); /* gathered from the buffer */
+    mp_let(&f, &type_ids, mp_expand(rt, type_ids, MP_SHAPE(in->batch, in->seq)));
+    mp_let(&f, &words, mp_embedding(rt, in->input_ids, m->words));
+    mp_let(&f, &types, mp_embedding(rt, type_ids, m->types));
+    mp_let(&f, &sum, mp_add(rt, words, types));
+    mp_let(&f, &positions_embedded, mp_embedding(rt, position_ids, m->positions));
+    mp_let(&f, &sum, mp_add(rt, sum, positions_embedded));
+    mp_let(&f, &sum, mp_apply_layer_norm(rt, sum, &m->norm));
+    mp_let(&f, &sum, mp_dropout(rt, sum, c->dropout_hidden));
+    return mp_leave(&f, sum);
+}
+
+static struct mp_tensor *project(struct mp_runtime *rt, struct mp_tensor *hidden, const struct mp_linear_layer *layer, int64_t head_dim)
+{
+    struct mp_tensor *x = mp_apply_linear(rt, hidden, layer);
+    return mp_transpose(rt, mp_view(rt, x, MP_SHAPE(mp_dim(hidden, 0), mp_dim(hidden, 1), -1, head_dim)), 1, 2);
+}
+
+static struct mp_tensor *self_attention(struct mp_runtime *rt, const struct mp_net *net, const struct block *b, struct mp_tensor *hidden,
+                                        struct mp_tensor *mask, struct mp_tensor **weights_out)
+{
+    static const struct mp_eager_style style = {0};
+    const struct config *c = net->config;
+    struct mp_tensor *query = NULL, *key = NULL, *value = NULL, *output = NULL, *weights = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_let(&f, &query, project(rt, hidden, &b->query, c->hidden / c->heads));
+    mp_let(&f, &key, project(rt, hidden, &b->key, c->hidden / c->heads));
+    mp_let(&f, &value, project(rt, hidden, &b->value, c->hidden / c->heads));
+    const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, 1, false};
+    mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &output, mp_contiguous(rt, mp_reshape(rt, output, MP_SHAPE(mp_dim(output, 0), mp_dim(output, 1), -1))));
+    mp_give(&f, weights_out, weights);
+    return mp_leave(&f, output);
+}
+
+/* BertSelfOutput and BertOutput: dense, dropout, norm of the sum with the input */
+static struct mp_tensor *output(struct mp_runtime *rt, const struct config *c, const struct mp_linear_layer *dense, const struct mp_norm_layer *norm,
+                                struct mp_tensor *hidden, struct mp_tensor *input)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &input);
+    mp_let(&f, &hidden, mp_apply_linear(rt, hidden, dense));
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_hidden));
+    mp_let(&f, &hidden, mp_apply_layer_norm(rt, mp_add(rt, hidden, input), norm));
+    return mp_leave(&f, hidden);
+}
+
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct block *b, struct mp_tensor *hidden,
+                                   struct mp_tensor *mask, struct mp_tensor **weights_out)
+{
+    struct mp_tensor *attended = NULL, *weights = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_let(&f, &attended, self_attention(rt, net, b, hidden, mask, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &attended, output(rt, net->config, &b->attention_out, &b->attention_norm, attended, hidden));
+    mp_give(&f, weights_out, weights);
+    return mp_leave(&f, attended);
+}
+
+static struct mp_tensor *intermediate(struct mp_runtime *rt, const struct config *c, const struct block *b, struct mp_tensor *hidden)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &b->intermediate));
+    mp_let(&f, &hidden, mp_activate(rt, c->activation, hidden));
+    return mp_leave(&f, hidden);
+}
+
+static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config *c, const struct block *b, struct mp_tensor *attended)
+{
+    struct mp_tensor *inner = NULL, *result = NULL;
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &attended);
+    mp_let(&f, &inner, intermediate(rt, c, b, attended));
+    mp_let(&f, &result, output(rt, c, &b->out, &b->norm, inner, attended));
+    return mp_leave(&f, result);
+}
+
+static void block_forward(struct mp_runtime *rt, const struct mp_block *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    const struct mp_net *net = call->model;
+    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
+    struct mp_tensor *hidden = args[0], *mask = args[1], *self_attended = NULL, *weights = NULL, *attended = NULL, *result = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_let(&f, &self_attended, attention(rt, net, b, hidden, mask, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &attended, self_attended);
+    mp_let(&f, &result, feed_forward(rt, net->config, b, attended));
+    out[0] = mp_leave(&f, result);
+}
+
+static struct mp_tensor *encoder(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden, struct mp_tensor *mask)
+{
+    const struct config *c = net->config;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    for (int i = 0; i < (int)c->n_blocks; i++) {
+        const struct mp_block block = {block_forward, net, i, 2, 1, {NULL}, NULL};
+        struct mp_tensor *next;
+        mp_block_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_let(&f, &hidden, next);
+    }
+    return mp_leave(&f, hidden);
+}
+
+static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in)
+{
+    struct mp_tensor *mask = NULL, *embedded = NULL, *sequence = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    mp_let(&f, &mask, NULL); /* attention_mask is a parameter of forward(): it dies first */
+    mp_let(&f, &embedded, embed(rt, net, in));
+    mp_let(&f, &mask, mp_bidirectional_mask(rt, net, in, (enum mp_dtype)embedded->dtype));
+    mp_let(&f, &sequence, encoder(rt, net, embedded, mask));
+    return mp_leave(&f, sequence);
+}
+
+static struct mp_tensor *transform(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden)
+{
+    const struct module *m = net->module;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &m->head_dense));
+    mp_let(&f, &hidden, mp_activate(rt, ((const struct config *)net->config)->activation, hidden));
+    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &m->head_norm));
+    return mp_leave(&f, hidden);
+}
+
+static struct mp_tensor *predictions(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden)
+{
+    const struct module *m = net->module;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &hidden, transform(rt, net, hidden));
+    mp_let(&f, &hidden, mp_linear(rt, hidden, m->words, m->bias));
+    mp_tag(rt, hidden->storage, MP_CATEGORY_LOGITS);
+    return mp_leave(&f, hidden);
+}
+
+static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
+{
+    const struct config *c = net->config;
+    struct mp_tensor *sequence = NULL, *scores = NULL, *loss = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    mp_let(&f, &sequence, body(rt, net, in));
+    mp_let(&f, &scores, predictions(rt, net, sequence));
+    struct mp_tensor *rows = mp_view(rt, scores, MP_SHAPE(-1, c->vocabulary));
+    struct mp_tensor *targets = mp_view(rt, in->labels, MP_SHAPE(-1));
+    mp_let(&f, &loss, mp_cross_entropy(rt, rows, targets));
+    mp_give(&f, &out->logits, scores);
+    out->loss = mp_leave(&f, loss);
+}
+
+const struct mp_family mp_family_bert = {"bert", "BertForMaskedLM", configure, n_blocks, positions, build, forward};

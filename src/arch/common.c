@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* What families share: parameters, heads, activations, loss, the key-value cache. */
+#include "arch/arch.h"
+
+/* ---- building ---- */
+
+static struct mp_tensor *persistent(struct mp_runtime *rt, struct mp_shape shape, enum mp_dtype dtype, enum mp_category category)
+{
+    const enum mp_category outer = rt->category;
+    rt->category = category;
+    struct mp_tensor *t = mp_take(rt, mp_empty(rt, shape, dtype));
+    rt->category = outer;
+    return t;
+}
+
+struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const char *name, struct mp_shape shape)
+{
+    if (net->n_parameters == net->cap_parameters) {
+        const int wanted = net->cap_parameters ? net->cap_parameters * 2 : 256;
+        struct mp_tensor **bigger = mp_runtime_alloc(rt, (size_t)wanted * sizeof(struct mp_tensor *));
+        if (net->n_parameters)
+            memcpy(bigger, net->parameters, (size_t)net->n_parameters * sizeof(struct mp_tensor *));
+        net->parameters = bigger;
+        net->cap_parameters = wanted;
+    }
+    const char *op = rt->op;
+    rt->op = name;
+    struct mp_tensor *t = persistent(rt, shape, net->dtype, MP_CATEGORY_PARAMETER);
+    rt->op = op;
+    t->requires_grad = true;
+    t->name = name;
+    net->parameters[net->n_parameters++] = t;
+    return t;
+}
+
+struct mp_tensor *mp_buffer(struct mp_runtime *rt, struct mp_shape shape, enum mp_dtype dtype)
+{
+    return persistent(rt, shape, dtype, MP_CATEGORY_BUFFER);
+}
+
+void mp_parameter_move_last(struct mp_net *net, int at)
+{
+    struct mp_tensor *last = net->parameters[net->n_parameters - 1];
+    memmove(&net->parameters[at + 1], &net->parameters[at], (size_t)(net->n_parameters - 1 - at) * sizeof(struct mp_tensor *));
+    net->parameters[at] = last;
+}
+
+struct mp_linear_layer mp_linear_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t out, int64_t in, bool bias)
+{
+    struct mp_linear_layer layer = {mp_parameter(rt, net, name, MP_SHAPE(out, in)), NULL};
+    if (bias)
+        layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
+    return layer;
+}
+
+struct mp_norm_layer mp_layer_norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t width)
+{
+    struct mp_norm_layer layer;
+    layer.weight = mp_parameter(rt, net, name, MP_SHAPE(width));
+    layer.bias = mp_parameter(rt, net, name, MP_SHAPE(width));
+    return layer;
+}
+
+struct mp_tensor *mp_apply_linear(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+{
+    return mp_linear(rt, x, layer->weight, layer->bias);
+}
+
+struct mp_tensor *mp_apply_layer_norm(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_norm_layer *layer)
+{
+    return mp_layer_norm(rt, x, layer->weight, layer->bias);
+}
+
+struct mp_tensor *mp_head_new(struct mp_runtime *rt, struct mp_net *net, struct mp_tensor *embedding, bool tied)
+{
+    if (!tied)
+        return mp_parameter(rt, net, "lm_head", embedding->shape);
+    if (!net->run->init_cpu) /* nn.Linear makes a weight that tying replaces */
+        mp_discard(rt, mp_empty(rt, embedding->shape, net->dtype));
+    return embedding;
+}
+
+/* ---- blocks ---- */
+
+enum mp_checkpointing mp_checkpointing_of(const struct mp_net *net, int block)
+{
+    switch (net->run->checkpoint) {
+    case MP_CHECKPOINT_NONE: return MP_CHECKPOINTING_OFF;
+    case MP_CHECKPOINT_FULL: return MP_CHECKPOINTING_NON_REENTRANT;
+    case MP_CHECKPOINT_FULL_REENTRANT: return MP_CHECKPOINTING_REENTRANT;
+    case MP_CHECKPOINT_LAYERS: break;
+    }
+    for (size_t i = 0; i < net->run->n_checkpoint_layers; i++)
+        if (net->run->checkpoint_layers[i] == block)
+            return MP_CHECKPOINTING_NON_REENTRANT;
+    return MP_CHECKPOINTING_OFF;
+}
+
+/* ---- key-value cache ---- */
+
+struct mp_kv_cache *mp_kv_cache_new(struct mp_runtime *rt, const struct mp_net *net, int n_blocks)
+{
+    if (!net->run->use_cache || net->run->checkpoint != MP_CHECKPOINT_NONE)
+        return NULL;
+    struct mp_kv_cache *cache = mp_runtime_alloc(rt, sizeof *cache);
+    cache->n = n_blocks;
+    cache->keys = mp_runtime_alloc(rt, 2 * (size_t)n_blocks * sizeof(struct mp_tensor *));
+    cache->values = cache->keys + n_blocks;
+    return cache;
+}
+
+/* cat with the layer's empty tensor, which was made in the keys' type: values are promoted to it. */
+static struct mp_tensor *append(struct mp_runtime *rt, struct mp_tensor *t, enum mp_dtype keys_dtype)
+{
+    struct mp_tensor *empty = mp_empty(rt, MP_SHAPE(mp_dim(t, 0), mp_dim(t, 1), 0, mp_dim(t, 3)), keys_dtype);
+    return mp_cat(rt, 2, (struct mp_tensor *[]){empty, t}, 2);
+}
+
+/* DynamicLayer.update: the first cat copies. */
+void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, struct mp_frame *f, struct mp_tensor **k, struct mp_tensor **v)
+{
+    if (!cache)
+        return;
+    const enum mp_dtype dtype = (enum mp_dtype)(*k)->dtype;
+    cache->keys[block] = mp_take(rt, append(rt, *k, dtype));
+    cache->values[block] = mp_take(rt, append(rt, *v, dtype));
+    mp_let(f, k, cache->keys[block]);
+    mp_let(f, v, cache->values[block]);
+}
+
+void mp_kv_cache_release(struct mp_runtime *rt, struct mp_kv_cache *cache)
+{
+    for (int i = 0; cache && i < cache->n; i++) {
+        mp_tensor_unref(rt, cache->keys[i]);
+        mp_tensor_unref(rt, cache->values[i]);
+    }
+}
+
+void mp_outputs_release(struct mp_runtime *rt, struct mp_outputs *out)
+{
+    const struct mp_outputs dying = *out;
+    *out = (struct mp_outputs){0};
+    mp_tensor_unref(rt, dying.loss);
+    mp_tensor_unref(rt, dying.logits);
+    mp_tensor_unref(rt, dying.hidden);
+    mp_kv_cache_release(rt, dying.cache);
+}
+
+/* ---- activations ---- */
+
+enum mp_activation mp_config_activation(struct mp_config *c, const char *key, enum mp_activation fallback)
+{
+    static const enum mp_activation of_choice[] = {MP_GELU, MP_GELU, MP_GELU_NEW, MP_SILU, MP_SILU, MP_RELU};
+    static const char choices[] = "gelu|gelu_pytorch_tanh|gelu_new|silu|swish|relu";
+    int shown = 0;
+    while (of_choice[shown] != fallback)
+        shown++;
+    return of_choice[mp_config_choice(c, key, choices, shown)];
+}
+
+/* NewGELUActivation is written out: 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))) */
+static struct mp_tensor *gelu_new(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    struct mp_tensor *half = mp_mul_number(rt, x, 0.5);
+    struct mp_tensor *cubic = mp_mul_number(rt, mp_pow(rt, x, 3), 0.044715);
+    struct mp_tensor *inner = mp_mul_number(rt, mp_add(rt, x, cubic), 0.7978845608);
+    struct mp_tensor *gate = mp_add_number(rt, mp_tanh(rt, inner), 1);
+    return mp_leave(&f, mp_mul(rt, half, gate));
+}
+
+struct mp_tensor *mp_activate(struct mp_runtime *rt, enum mp_activation activation, struct mp_tensor *x)
+{
+    switch (activation) {
+    case MP_GELU: return mp_gelu(rt, x);
+    case MP_GELU_NEW: return gelu_new(rt, x);
+    case MP_SILU: return mp_silu(rt, x);
+    case MP_RELU: return mp_relu(rt, x);
+    }
+    return x;
+}
+
+/* ---- loss ---- */
+
+/* F.pad(labels, (0, 1)), then labels[:, 1:].contiguous() */
+struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits, struct mp_tensor *labels)
+{
+    struct mp_tensor *shifted = NULL;
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &logits, &labels);
+    rt->category = MP_CATEGORY_LOGITS;
+    mp_let(&f, &logits, mp_to(rt, logits, MP_F32));
+    const int64_t batch = mp_dim(labels, 0), seq = mp_dim(labels, 1), vocabulary = mp_dim(logits, -1);
+    mp_let(&f, &labels, mp_empty(rt, MP_SHAPE(batch, seq + 1), MP_I64));
+    mp_let(&f, &shifted, mp_contiguous(rt, mp_slice(rt, labels, 1, 1, seq + 1)));
+    mp_let(&f, &logits, mp_view(rt, logits, MP_SHAPE(-1, vocabulary)));
+    mp_let(&f, &shifted, mp_view(rt, shifted, MP_SHAPE(-1)));
+    struct mp_tensor *loss = mp_cross_entropy(rt, logits, shifted);
+    rt->category = MP_CATEGORY_TEMPORARY;
+    return mp_leave(&f, loss);
+}
+
+struct mp_tensor *mp_causal_head(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head)
+{
+    struct mp_tensor *logits = mp_linear(rt, mp_slice(rt, hidden, 1, 0, mp_dim(hidden, 1)), head, NULL);
+    mp_tag(rt, logits->storage, MP_CATEGORY_LOGITS);
+    return logits;
+}
+
+void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, struct mp_tensor *labels, struct mp_outputs *out)
+{
+    struct mp_tensor *logits = NULL, *loss = NULL;
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &hidden);
+    mp_let(&f, &logits, mp_causal_head(rt, hidden, head));
+    mp_let(&f, &loss, mp_causal_loss(rt, logits, labels));
+    mp_give(&f, &out->logits, logits);
+    out->loss = mp_leave(&f, loss);
+}
+
+struct mp_tensor *mp_position_ids(struct mp_runtime *rt, int64_t seq)
+{
+    struct mp_tensor *range = mp_empty(rt, MP_SHAPE(seq), MP_I64);
+    return mp_unsqueeze(rt, mp_add_number(rt, range, 0), 0);
+}

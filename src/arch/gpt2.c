@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* GPT-2: GPT2LMHeadModel. Learned positions, Conv1D projections, one joint q, k, v projection, tied head. */
+#include "arch/arch.h"
+
+struct config {
+    int64_t vocabulary, positions, hidden, inner, n_blocks, heads;
+    double dropout_embedding, dropout_attention, dropout_residual;
+    enum mp_activation activation;
+    bool tied;
+};
+
+struct block {
+    struct mp_norm_layer ln_1, ln_2;
+    struct mp_linear_layer attn, proj, fc, out; /* Conv1D: weight [in, out] */
+};
+
+struct module {
+    struct mp_tensor *wte, *wpe, *head;
+    struct mp_norm_layer ln_f;
+    struct block *blocks;
+};
+
+static const void *configure(struct mp_arena *arena, struct mp_config *c)
+{
+    struct config *m = mp_arena_alloc(arena, sizeof *m);
+    if (!m)
+        return NULL;
+    m->vocabulary = mp_config_size(c, "vocab_size", 50257);
+    m->positions = mp_config_size(c, "n_positions|max_position_embeddings", 1024);
+    m->hidden = mp_config_size(c, "n_embd|hidden_size", 768);
+    m->n_blocks = mp_config_size(c, "n_layer|num_hidden_layers", 12);
+    m->heads = mp_config_size(c, "n_head|num_attention_heads", 12);
+    m->inner = mp_config_size_or_null(c, "n_inner", 4 * m->hidden);
+    m->activation = mp_config_activation(c, "activation_function", MP_GELU_NEW);
+    m->dropout_residual = mp_config_probability(c, "resid_pdrop", 0.1);
+    m->dropout_embedding = mp_config_probability(c, "embd_pdrop", 0.1);
+    m->dropout_attention = mp_config_probability(c, "attn_pdrop", 0.1);
+    m->tied = mp_config_bool(c, "tie_word_embeddings", true);
+    if (m->hidden % m->heads)
+        mp_config_problem(c, "n_head", "%lld does not divide n_embd %lld", (long long)m->heads, (long long)m->hidden);
+    return m;
+}
+
+static int64_t n_blocks(const void *config) { return ((const struct config *)config)->n_blocks; }
+
+static int64_t positions(const void *config, bool *hard)
+{
+    *hard = true;
+    return ((const struct config *)config)->positions;
+}
+
+/* ---- __init__ ---- */
+
+static struct mp_linear_layer conv1d_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t in, int64_t out)
+{
+    struct mp_linear_layer layer;
+    layer.weight = mp_parameter(rt, net, name, MP_SHAPE(in, out));
+    layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
+    return layer;
+}
+
+static void build(struct mp_runtime *rt, struct mp_net *net)
+{
+    const struct config *c = net->config;
+    const int64_t h = c->hidden;
+    struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
+    m->wte = mp_parameter(rt, net, "wte", MP_SHAPE(c->vocabulary, h));
+    m->wpe = mp_parameter(rt, net, "wpe", MP_SHAPE(c->positions, h));
+    m->blocks = mp_runtime_alloc(rt, (size_t)c->n_blocks * sizeof *m->blocks);
+    for (int64_t i = 0; i < c->n_blocks; i++) {
+        struct block *b = &m->blocks[i];
+        rt->layer = (int)i;
+        b->ln_1 = mp_layer_norm_new(rt, net, "ln_1", h);
+        b->attn = conv1d_new(rt, net, "attn.c_attn", h, 3 * h);
+        b->proj = conv1d_new(rt, net, "attn.c_proj", h, h);
+        b->ln_2 = mp_layer_norm_new(rt, net, "ln_2", h);
+        b->fc = conv1d_new(rt, net, "mlp.c_fc", h, c->inner);
+        b->out = conv1d_new(rt, net, "mlp.c_proj", c->inner, h);
+    }
+    rt->layer = -1;
+    m->ln_f = mp_layer_norm_new(rt, net, "ln_f", h);
+    m->head = mp_head_new(rt, net, m->wte, c->tied);
+}
+
+/* ---- forward ---- */
+
+static struct mp_tensor *conv1d(struct mp_runtime *rt, const struct mp_linear_layer *layer, struct mp_tensor *x)
+{
+    struct mp_shape shape = x->shape;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    shape.d[shape.n - 1] = mp_dim(layer->weight, 1);
+    mp_let(&f, &x, mp_addmm(rt, layer->bias, mp_view(rt, x, MP_SHAPE(-1, mp_dim(x, -1))), layer->weight));
+    mp_let(&f, &x, mp_view(rt, x, shape));
+    return mp_leave(&f, x);
+}
+
+static struct mp_tensor *split_heads(struct mp_runtime *rt, struct mp_tensor *x, int64_t head_dim)
+{
+    return mp_transpose(rt, mp_view(rt, x, MP_SHAPE(mp_dim(x, 0), mp_dim(x, 1), -1, head_dim)), 1, 2);
+}
+
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_block *call, struct mp_tensor *hidden,
+                                   struct mp_tensor *mask, struct mp_tensor **weights_out)
+{
+    static const struct mp_eager_style style = {.to_value_dtype = true, .keep_transposed = true};
+    const struct config *c = net->config;
+    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
+    struct mp_tensor *part[3], *query = NULL, *key = NULL, *value = NULL, *output = NULL, *weights = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_split(rt, conv1d(rt, &b->attn, hidden), 3, 2, part);
+    mp_let(&f, &query, part[0]);
+    mp_let(&f, &key, part[1]);
+    mp_let(&f, &value, part[2]);
+    const int64_t head_dim = c->hidden / c->heads;
+    mp_let(&f, &key, split_heads(rt, key, head_dim));
+    mp_let(&f, &value, split_heads(rt, value, head_dim));
+    mp_let(&f, &query, split_heads(rt, query, head_dim));
+    mp_kv_cache_update(rt, call->cache, call->index, &f, &key, &value);
+    const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, 1, true};
+    mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &output, mp_contiguous(rt, mp_reshape(rt, output, MP_SHAPE(mp_dim(output, 0), mp_dim(output, 1), -1))));
+    mp_let(&f, &output, conv1d(rt, &b->proj, output));
+    mp_let(&f, &output, mp_dropout(rt, output, c->dropout_residual));
+    mp_give(&f, weights_out, weights);
+    return mp_leave(&f, output);
+}
+
+static struct mp_tensor *mlp(struct mp_runtime *rt, const struct config *c, const struct block *b, struct mp_tensor *hidden)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &hidden, conv1d(rt, &b->fc, hidden));
+    mp_let(&f, &hidden, mp_activate(rt, c->activation, hidden));
+    mp_let(&f, &hidden, conv1d(rt, &b->out, hidden));
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_residual));
+    return mp_leave(&f, hidden);
+}
+
+static void block_forward(struct mp_runtime *rt, const struct mp_block *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    const struct mp_net *net = call->model;
+    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
+    struct mp_tensor *hidden = args[0], *mask = args[1];
+    struct mp_tensor *residual = NULL, *attended = NULL, *weights = NULL, *fed_forward = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &b->ln_1));
+    mp_let(&f, &attended, attention(rt, net, call, hidden, mask, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &hidden, mp_add(rt, attended, residual));
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &b->ln_2));
+    mp_let(&f, &fed_forward, mlp(rt, net->config, b, hidden));
+    mp_let(&f, &hidden, mp_add(rt, residual, fed_forward));
+    out[0] = mp_leave(&f, hidden);
+}
+
+static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
+{
+    const struct config *c = net->config;
+    const struct module *m = net->module;
+    struct mp_tensor *embeds = NULL, *position_ids = NULL, *position_embeds = NULL, *hidden = NULL, *mask = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    mp_let(&f, &position_ids, NULL); /* a parameter of forward() */
+    mp_let(&f, &embeds, mp_embedding(rt, in->input_ids, m->wte));
+    mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));
+    mp_let(&f, &position_embeds, mp_embedding(rt, position_ids, m->wpe));
+    mp_let(&f, &hidden, mp_add(rt, embeds, position_embeds));
+    mp_let(&f, &mask, mp_causal_mask(rt, net, in, (enum mp_dtype)embeds->dtype, 0));
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
+    out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
+    for (int i = 0; i < (int)c->n_blocks; i++) {
+        const struct mp_block block = {block_forward, net, i, 2, 1, {position_ids}, out->cache};
+        struct mp_tensor *next;
+        mp_block_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_let(&f, &hidden, next);
+    }
+    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &m->ln_f));
+    mp_let(&f, &hidden, mp_view(rt, hidden, hidden->shape));
+    return mp_leave(&f, hidden);
+}
+
+static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
+{
+    const struct module *m = net->module;
+    mp_causal_outputs(rt, body(rt, net, in, out), m->head, in->labels, out);
+}
+
+const struct mp_family mp_family_gpt2 = {
+    "gpt2", "GPT2LMHeadModel", configure, n_blocks, positions, build, forward,
+};

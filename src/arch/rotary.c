@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* RMS norm and rotary position embeddings, as the llama-like families share them. */
+#include "arch/arch.h"
+
+struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+{
+    struct mp_tensor *variance = NULL;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    const enum mp_dtype dtype = (enum mp_dtype)x->dtype;
+    mp_let(&f, &x, mp_to(rt, x, MP_F32));
+    mp_let(&f, &variance, mp_mean_last(rt, mp_pow(rt, x, 2)));
+    mp_let(&f, &x, mp_mul(rt, x, mp_rsqrt(rt, mp_add_number(rt, variance, 1e-6))));
+    return mp_leave(&f, mp_mul(rt, weight, mp_to(rt, x, dtype)));
+}
+
+/* compute_default_rope_parameters(): 1 / base^(arange(0, dim, 2) / dim) */
+static struct mp_tensor *inverse_frequencies(struct mp_runtime *rt, int64_t dim)
+{
+    const struct mp_shape half = MP_SHAPE(dim / 2);
+    struct mp_tensor *range = mp_empty(rt, half, MP_F32);
+    struct mp_tensor *exponent = mp_empty(rt, half, MP_F32);
+    mp_discard(rt, range);
+    struct mp_tensor *power = mp_empty(rt, half, MP_F32);
+    mp_scratch(rt, 8); /* the base as a tensor */
+    mp_discard(rt, exponent);
+    struct mp_tensor *reciprocal = mp_empty(rt, half, MP_F32);
+    struct mp_tensor *result = mp_empty(rt, half, MP_F32);
+    mp_discard(rt, reciprocal);
+    mp_discard(rt, power);
+    return result;
+}
+
+struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net, int64_t dim)
+{
+    const struct mp_shape half = MP_SHAPE(dim / 2);
+    if (net->run->init_cpu) { /* computed on the host, then moved */
+        struct mp_tensor *moved = mp_buffer(rt, half, MP_F32);
+        mp_buffer(rt, half, MP_F32);
+        return moved;
+    }
+    rt->category = MP_CATEGORY_BUFFER;
+    struct mp_tensor *buffer = mp_take(rt, inverse_frequencies(rt, dim));
+    mp_buffer(rt, half, MP_F32);                  /* original_inv_freq, a clone */
+    mp_discard(rt, inverse_frequencies(rt, dim)); /* _init_weights computes it once more */
+    rt->category = MP_CATEGORY_TEMPORARY;
+    return buffer;
+}
+
+/* emb.cos() * attention_scaling, in the type of the hidden states */
+static struct mp_tensor *scaled_table(struct mp_runtime *rt, struct mp_tensor *angles)
+{
+    struct mp_tensor *table = mp_pointwise(rt, MP_TENSORS(angles));
+    return mp_mul_number(rt, table, 1);
+}
+
+void mp_rotary_tables(struct mp_runtime *rt, struct mp_tensor *frequencies, struct mp_tensor *position_ids, enum mp_dtype dtype,
+                      struct mp_tensor **cosine, struct mp_tensor **sine)
+{
+    struct mp_tensor *positions = NULL, *freqs = NULL, *angles = NULL, *cos = NULL, *sin = NULL;
+    const bool autocast = rt->autocast, grad_enabled = rt->grad_enabled;
+    const int64_t batch = mp_dim(position_ids, 0), half = mp_dim(frequencies, 0);
+    const int64_t stride[MP_MAX_DIMS] = {0, 1, 1};
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &position_ids);
+    rt->autocast = rt->grad_enabled = false;
+    mp_let(&f, &positions, mp_to(rt, mp_unsqueeze(rt, position_ids, 1), MP_F32));
+    struct mp_tensor *column = mp_alias(rt, frequencies, MP_SHAPE(batch, half, 1), stride, frequencies);
+    mp_let(&f, &freqs, mp_transpose(rt, mp_matmul(rt, column, positions), 1, 2));
+    mp_let(&f, &angles, mp_cat(rt, 2, (struct mp_tensor *[]){freqs, freqs}, -1));
+    mp_let(&f, &cos, scaled_table(rt, angles));
+    mp_let(&f, &sin, scaled_table(rt, angles));
+    rt->autocast = autocast;
+    rt->grad_enabled = grad_enabled;
+    mp_give(&f, cosine, mp_to(rt, cos, dtype));
+    mp_give(&f, sine, mp_to(rt, sin, dtype));
+    mp_leave(&f, NULL);
+}
+
+/* cat((-x2, x1)) */
+static struct mp_tensor *rotate_half(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_tensor *first = NULL, *second = NULL;
+    const int64_t dim = mp_dim(x, -1);
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &x);
+    mp_let(&f, &first, mp_slice(rt, x, -1, 0, dim / 2));
+    mp_let(&f, &second, mp_slice(rt, x, -1, dim / 2, dim));
+    struct mp_tensor *negative = mp_neg(rt, second);
+    return mp_leave(&f, mp_cat(rt, 2, (struct mp_tensor *[]){negative, first}, -1));
+}
+
+static struct mp_tensor *rotate(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *cosine, struct mp_tensor *sine)
+{
+    struct mp_tensor *straight = mp_mul(rt, x, cosine);
+    struct mp_tensor *turned = mp_mul(rt, rotate_half(rt, x), sine);
+    return mp_add(rt, straight, turned);
+}
+
+void mp_rotary_apply(struct mp_runtime *rt, struct mp_tensor *q, struct mp_tensor *k, struct mp_tensor *cosine, struct mp_tensor *sine,
+                     struct mp_tensor **q_out, struct mp_tensor **k_out)
+{
+    struct mp_tensor *q_embed = NULL, *k_embed = NULL;
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &q, &k, &cosine, &sine);
+    mp_let(&f, &cosine, mp_unsqueeze(rt, cosine, 1));
+    mp_let(&f, &sine, mp_unsqueeze(rt, sine, 1));
+    mp_let(&f, &q_embed, rotate(rt, q, cosine, sine));
+    mp_let(&f, &k_embed, rotate(rt, k, cosine, sine));
+    mp_give(&f, q_out, q_embed);
+    mp_give(&f, k_out, k_embed);
+    mp_leave(&f, NULL);
+}

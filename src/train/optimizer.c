@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Optimizers, clipping, gradient scaling.
+ *
+ * State is created for all parameters before the first update starts, in the parameter's type and layout. What differs are the
+ * temporaries: foreach takes one square root per parameter, all at once; fused takes nothing; a for-loop two of the largest.
+ */
+#include "train/optimizer.h"
+
+void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n)
+{
+    *o = (struct mp_optimizer_instance){kind, parameters, n, mp_runtime_alloc(rt, (size_t)n * sizeof *o->state)};
+}
+
+static struct mp_tensor *scalar(struct mp_runtime *rt, enum mp_dtype dtype) { return mp_empty(rt, MP_SCALAR, dtype); }
+
+static struct mp_tensor *like(struct mp_runtime *rt, const struct mp_tensor *t) { return mp_empty_like(rt, t, (enum mp_dtype)t->dtype); }
+
+/* ---- state ---- */
+
+static bool is_adamw(enum mp_optimizer kind)
+{
+    return kind == MP_OPTIMIZER_ADAMW_FOREACH || kind == MP_OPTIMIZER_ADAMW_FUSED || kind == MP_OPTIMIZER_ADAMW_FORLOOP;
+}
+
+static void adafactor_state(struct mp_runtime *rt, const struct mp_tensor *grad, struct mp_tensor **state)
+{
+    if (grad->shape.n < 2) {
+        state[0] = mp_take(rt, like(rt, grad));
+        return;
+    }
+    struct mp_shape rows = grad->shape, columns = grad->shape; /* factored over the last two dimensions */
+    rows.d[rows.n - 1] = 1;
+    columns.d[columns.n - 2] = 1;
+    state[0] = mp_take(rt, mp_empty(rt, rows, (enum mp_dtype)grad->dtype));
+    state[1] = mp_take(rt, mp_empty(rt, columns, (enum mp_dtype)grad->dtype));
+}
+
+static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    const enum mp_category category = rt->category;
+    rt->category = MP_CATEGORY_OPTIMIZER_STATE;
+    for (int i = 0; i < o->n_parameters; i++) {
+        const struct mp_tensor *p = o->parameters[i];
+        struct mp_tensor **state = o->state[i].tensors;
+        if (!p->grad || state[0])
+            continue;
+        if (is_adamw(o->kind)) {
+            if (o->kind == MP_OPTIMIZER_ADAMW_FUSED)
+                state[2] = mp_take(rt, scalar(rt, MP_F32)); /* the step counter; elsewhere a host scalar */
+            state[0] = mp_take(rt, like(rt, p));
+            state[1] = mp_take(rt, like(rt, p));
+        } else if (o->kind == MP_OPTIMIZER_SGD_MOMENTUM) {
+            state[0] = mp_take(rt, like(rt, p->grad));
+        } else if (o->kind == MP_OPTIMIZER_ADAFACTOR) {
+            adafactor_state(rt, p->grad, state);
+        }
+    }
+    rt->category = category;
+}
+
+/* ---- updates ---- */
+
+/* torch._foreach_sqrt(exp_avg_sqs): one tensor per parameter, a list that dies last to first */
+static void adamw_foreach(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
+{
+    const int before = rt->n_temporaries;
+    for (int i = 0; i < o->n_parameters; i++)
+        if (o->parameters[i]->grad)
+            like(rt, o->state[i].tensors[1]);
+    mp_discard_to(rt, before);
+}
+
+/* exp_avg_sq.sqrt(), then the denominator; the variable keeps the last one until the next exists */
+static void adamw_forloop(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
+{
+    struct mp_tensor *denominator = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    for (int i = 0; i < o->n_parameters; i++) {
+        if (!o->parameters[i]->grad)
+            continue;
+        struct mp_tensor *root = like(rt, o->parameters[i]);
+        struct mp_tensor *sum = like(rt, o->parameters[i]);
+        mp_discard(rt, root);
+        mp_let(&f, &denominator, sum);
+    }
+    mp_leave(&f, NULL);
+}
+
+/* A 0-d norm of all elements, with the reduction's scratch. */
+static void norm(struct mp_runtime *rt, const struct mp_tensor *t)
+{
+    const int64_t stride[MP_MAX_DIMS] = {1};
+    struct mp_tensor *flat = mp_alias(rt, t, MP_SHAPE(mp_numel(t)), stride, NULL);
+    mp_discard(rt, mp_reduce(rt, flat, 1u, false));
+    mp_discard(rt, flat);
+}
+
+/* torch.optim._adafactor._single_tensor_adafactor: its locals live from one parameter to the next */
+static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
+{
+    struct mp_tensor *row_mean = NULL, *column_mean = NULL, *squared = NULL, *estimate = NULL, *update = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    for (int i = 0; i < o->n_parameters; i++) {
+        struct mp_tensor *p = o->parameters[i], *grad = p->grad;
+        if (!grad)
+            continue;
+        norm(rt, p);
+        const int n = p->shape.n;
+        if (n > 1) {
+            mp_let(&f, &row_mean, mp_reduce(rt, grad, 1u << (n - 1), true));
+            mp_let(&f, &column_mean, mp_reduce(rt, grad, 1u << (n - 2), true));
+            mp_let(&f, &estimate, mp_empty(rt, p->shape, (enum mp_dtype)grad->dtype));
+            mp_gemm_workspace(rt, false);
+            mp_discard(rt, mp_reduce(rt, o->state[i].tensors[0], 1u << (n - 2), true));
+        } else {
+            mp_let(&f, &squared, like(rt, grad));
+            mp_let(&f, &estimate, like(rt, grad));
+        }
+        mp_let(&f, &update, estimate);
+        norm(rt, update);
+    }
+    mp_leave(&f, NULL);
+}
+
+void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    if (o->kind == MP_OPTIMIZER_NONE || o->kind == MP_OPTIMIZER_SGD)
+        return;
+    rt->op = "optimizer.step";
+    create_state(rt, o);
+    if (o->kind == MP_OPTIMIZER_ADAMW_FOREACH)
+        adamw_foreach(rt, o);
+    else if (o->kind == MP_OPTIMIZER_ADAMW_FORLOOP)
+        adamw_forloop(rt, o);
+    else if (o->kind == MP_OPTIMIZER_ADAFACTOR)
+        adafactor(rt, o);
+    rt->op = "";
+}
+
+void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
+{
+    for (int i = 0; i < n; i++) {
+        mp_tensor_unref(rt, parameters[i]->grad);
+        parameters[i]->grad = NULL;
+    }
+}
+
+/* ---- clipping ---- */
+
+/* _foreach_norm: chunks of 65,536 elements give partial norms, as many per tensor as the largest needs */
+static uint64_t norm_partials_bytes(struct mp_tensor **parameters, int n, int *n_grads)
+{
+    enum { CHUNK = 65536 };
+    int64_t chunks = 0;
+    *n_grads = 0;
+    for (int i = 0; i < n; i++) {
+        if (!parameters[i]->grad)
+            continue;
+        chunks = MP_MAX(chunks, (mp_numel(parameters[i]->grad) + CHUNK - 1) / CHUNK);
+        ++*n_grads;
+    }
+    return 4 * (uint64_t)*n_grads * (uint64_t)chunks;
+}
+
+static struct mp_tensor *total_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n, enum mp_dtype *dtype)
+{
+    int n_grads;
+    const int before = rt->n_temporaries;
+    const uint64_t partial_bytes = norm_partials_bytes(parameters, n, &n_grads);
+    struct mp_storage *partials = mp_storage_new(rt, partial_bytes);
+    for (int i = 0; i < n; i++) {
+        if (!parameters[i]->grad)
+            continue;
+        *dtype = (enum mp_dtype)parameters[i]->grad->dtype;
+        scalar(rt, *dtype);
+    }
+    mp_storage_unref(rt, partials);
+    struct mp_tensor *stacked = mp_empty(rt, MP_SHAPE(n_grads), *dtype);
+    struct mp_tensor *total = mp_take(rt, scalar(rt, *dtype));
+    mp_discard(rt, stacked);
+    mp_discard_to(rt, before);
+    return mp_float(rt, total);
+}
+
+void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
+{
+    enum mp_dtype dtype = MP_F32;
+    rt->op = "clip_grad_norm_";
+    struct mp_tensor *total = total_norm(rt, parameters, n, &dtype);
+    struct mp_tensor *guarded = scalar(rt, dtype);     /* total + 1e-6 */
+    struct mp_tensor *reciprocal = scalar(rt, dtype);
+    struct mp_tensor *coefficient = scalar(rt, dtype); /* max_norm * reciprocal */
+    mp_discard(rt, reciprocal);
+    mp_discard(rt, guarded);
+    struct mp_tensor *clamped = scalar(rt, dtype);
+    mp_discard(rt, coefficient);
+    mp_discard(rt, clamped);
+    mp_discard(rt, total);
+    rt->op = "";
+}
+
+/* ---- gradient scaler ---- */
+
+struct mp_tensor *mp_scaler_scale(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_tensor *loss)
+{
+    if (!s->scale) {
+        s->scale = mp_take(rt, scalar(rt, MP_F32));
+        s->growth_tracker = mp_take(rt, scalar(rt, MP_F32));
+    }
+    return mp_mul(rt, loss, s->scale);
+}
+
+void mp_scaler_unscale(struct mp_runtime *rt, struct mp_grad_scaler *s)
+{
+    struct mp_storage *doubled = mp_storage_new(rt, 8), *reciprocal = mp_storage_new(rt, 8);
+    mp_storage_unref(rt, doubled);
+    struct mp_tensor *inverse = scalar(rt, MP_F32);
+    mp_storage_unref(rt, reciprocal);
+    struct mp_tensor *found = scalar(rt, MP_F32);
+    s->found_inf = mp_take(rt, scalar(rt, MP_F32)); /* the copy for this device */
+    mp_discard(rt, scalar(rt, MP_F32));             /* and that of the inverse */
+    mp_discard(rt, inverse);
+    mp_discard(rt, found);
+}
+
+/* The fused kernel unscales by itself; it is handed 0-d tensors, made here when unscale_() was not called. */
+static void step_fused(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_optimizer_instance *o)
+{
+    struct mp_tensor *found_sum, *grad_scale = NULL;
+    if (!s->found_inf) {
+        struct mp_tensor *ones = scalar(rt, MP_F32), *found = scalar(rt, MP_F32);
+        s->found_inf = mp_take(rt, scalar(rt, MP_F32));
+        mp_discard(rt, scalar(rt, MP_F32));
+        mp_discard(rt, ones);
+        mp_discard(rt, found);
+        found_sum = scalar(rt, MP_F32);
+        grad_scale = scalar(rt, MP_F32);
+    } else {
+        found_sum = scalar(rt, MP_F32);
+    }
+    mp_optimizer_step(rt, o);
+    mp_discard(rt, grad_scale);
+    mp_discard(rt, found_sum);
+}
+
+void mp_scaler_step(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_optimizer_instance *o)
+{
+    if (o->kind == MP_OPTIMIZER_ADAMW_FUSED) {
+        step_fused(rt, s, o);
+    } else {
+        if (!s->found_inf)
+            mp_scaler_unscale(rt, s);
+        mp_optimizer_step(rt, o);
+    }
+    mp_tensor_unref(rt, s->found_inf);
+    s->found_inf = NULL;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* Optimizers, gradient clipping and the gradient scaler: what each keeps, and what a step allocates. */
+#ifndef MP_TRAIN_OPTIMIZER_H
+#define MP_TRAIN_OPTIMIZER_H
+
+#include "shadow/ops.h"
+#include "spec/run.h"
+
+/* State per parameter, in the parameters' order; NULL until the first step that has a gradient for it. */
+struct mp_optimizer_state {
+    struct mp_tensor *tensors[3];
+};
+
+struct mp_optimizer_instance {
+    enum mp_optimizer kind;
+    struct mp_tensor **parameters; /* borrowed */
+    int n_parameters;
+    struct mp_optimizer_state *state;
+};
+
+void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n);
+void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o);
+/** zero_grad(set_to_none=True): gradients go in the parameters' order. set_to_none=False needs nothing. */
+void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
+
+/** torch.nn.utils.clip_grad_norm_(parameters, 1.0), foreach. */
+void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
+
+/* torch.amp.GradScaler */
+struct mp_grad_scaler {
+    struct mp_tensor *scale, *growth_tracker; /* from the first scale() on */
+    struct mp_tensor *found_inf;              /* between unscale and update */
+};
+/** scaler.scale(loss), floating. */
+struct mp_tensor *mp_scaler_scale(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_tensor *loss);
+void mp_scaler_unscale(struct mp_runtime *rt, struct mp_grad_scaler *s);
+/** scaler.step(optimizer); scaler.update() */
+void mp_scaler_step(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_optimizer_instance *o);
+
+#endif
