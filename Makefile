@@ -31,10 +31,10 @@ BUILD := build/$(VARIANT)
 
 # --- optional parts: found unless said otherwise; HAVE_X=0 builds without, HAVE_X=1 insists ---
 
-compiles = $(shell printf '%s\n' '$(1)' | $(CC) -x c - -o /dev/null $(2) >/dev/null 2>&1 && echo 1 || echo 0)
+compiles = $(shell printf '\043include <%s>\n' '$(1)' | $(CC) -x c - -o /dev/null $(2) >/dev/null 2>&1 && echo 1 || echo 0)
 ifeq ($(filter clean help dist format,$(MAKECMDGOALS)),)
-HAVE_GLPK ?= $(call compiles,\#include <glpk.h>,-c)
-HAVE_OPENMP ?= $(call compiles,\#include <omp.h>,-c -fopenmp)
+HAVE_GLPK ?= $(call compiles,glpk.h,-c)
+HAVE_OPENMP ?= $(call compiles,omp.h,-c -fopenmp)
 HAVE_GLPK := $(HAVE_GLPK)
 HAVE_OPENMP := $(HAVE_OPENMP)
 endif
@@ -157,7 +157,7 @@ PROGRAMS := $(UNIT) $(if $(wildcard src/main.c),$(PROGRAM)) $(FUZZ_BINS)
 check: $(UNIT)
 	$(Q)$(TEST_ENV) $(UNIT) $(SUITES)
 
-## cases: whole commands against tests/cases; UPDATE=1 rewrites what is expected, CASES="a b" runs only these
+## cases: whole commands of tests/cases; UPDATE=1 rewrites what is expected, CASES="a b" picks some
 cases: $(if $(wildcard src/main.c),$(PROGRAM))
 	$(Q)$(TEST_ENV) UPDATE=$(UPDATE) tests/cases/run $(CASES)
 
@@ -194,7 +194,7 @@ valgrind: $(UNIT)
 fuzz:
 	$(Q)if printf 'int x;' | $(CLANG) -fsanitize=fuzzer -x c - -shared -fPIC -o /dev/null 2>/dev/null; then \
 		$(MAKE) VARIANT=fuzz CC=$(CLANG) HAVE_OPENMP=0 SANITIZE=fuzzer-no-link,address,undefined fuzz-run; \
-	else echo 'fuzz: $(CLANG) with libFuzzer not found; install clang and libclang-rt-14-dev'; fi
+	else echo 'fuzz: $(CLANG) with libFuzzer not found; install clang and libclang-rt-dev'; fi
 
 .PHONY: fuzz-run
 fuzz-run: $(FUZZ_BINS)
@@ -234,6 +234,12 @@ lint: headers
 	$(Q)if [ -n '$(MAN_PAGES)' ] && command -v mandoc >/dev/null; then \
 		mandoc -T lint -W warning $(MAN_PAGES); else echo 'lint: no man pages or no mandoc'; fi
 
+## docs: the man pages as HTML in build/docs
+docs:
+	@mkdir -p build/docs
+	$(Q)for page in $(MAN_PAGES); do \
+		mandoc -T html -O style=mandoc.css $$page >build/docs/$$(basename $$page).html || exit 1; done
+
 ## format: clang-format on every C file
 format:
 	$(Q)clang-format -i $(sort $(shell find src tests -name '*.[ch]'))
@@ -241,7 +247,7 @@ format:
 ## headers: each header compiles on its own
 headers:
 	$(Q)for header in $(HEADERS); do \
-		printf '#include "%s"\n' "$${header#src/}" | $(COMPILE) -Werror -fsyntax-only -x c - || exit 1; \
+		printf '#include "%s"\ntypedef int mp_header_compiles;\n' "$${header#src/}" | $(COMPILE) -Werror -fsyntax-only -x c - || exit 1; \
 	done; echo '$(words $(HEADERS)) headers compile alone'
 
 ## compile_commands.json: for editors and clang tools
@@ -285,7 +291,7 @@ help:
 	@sed -n 's/^## \([^:]*\): \(.*\)/\1\t\2/p' Makefile | awk -F '\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
 
 .PHONY: all lib check cases compare replay test asan ubsan tsan valgrind fuzz coverage bench validate lint \
-	format headers install uninstall dist clean help
+	format headers docs install uninstall dist clean help
 .SECONDARY:
 
 -include $(wildcard $(BUILD)/obj/*.d $(BUILD)/obj/*/*.d $(BUILD)/obj/*/*/*.d)

@@ -6,9 +6,10 @@
  *     | header | block | block | free |   | header | block ... block | left over |
  *                              ^ arena->used
  *
- * An allocation moves `used`; nothing is cleared then, because memory beyond `used` is zero already: it comes
- * from calloc, and a rewind clears what it takes back. The largest chunk that a rewind drops is kept as a
- * spare, so that a search loop which marks and rewinds reaches the system only once.
+ * An allocation moves `used`; nothing is cleared then, because memory beyond `used` is zero
+ * already: it comes from calloc, and a rewind clears what it takes back. The largest chunk that a
+ * rewind drops is kept as a spare, so that a search loop which marks and rewinds reaches the system
+ * only once.
  */
 #include "base/arena.h"
 
@@ -168,9 +169,8 @@ static void *alloc_in_new_chunk(struct mp_arena *arena, size_t size)
     }
     if (size > SIZE_MAX / 2)
         return NULL;
-    const size_t step = arena->single_blocks
-                            ? size
-                            : (size + gap_bytes + alignment - 1) & ~(size_t)(alignment - 1);
+    const size_t step =
+        arena->single_blocks ? size : (size + gap_bytes + alignment - 1) & ~(size_t)(alignment - 1);
     struct mp_arena_chunk *const chunk = chunk_new(arena, step);
     if (!chunk)
         return NULL;

@@ -2,9 +2,9 @@
 /*
  * Arena: blocks that live together and die together. One arena per request; a release ends it.
  *
- * Not thread-safe: an arena belongs to one thread. Under AddressSanitizer memory that was not handed
- * out is poisoned; with the environment variable MEMPLAN_ARENA=malloc every block is a malloc of its
- * own, so that valgrind sees single blocks.
+ * Not thread-safe: an arena belongs to one thread. Under AddressSanitizer memory that was not
+ * handed out is poisoned; with the environment variable MEMPLAN_ARENA=malloc every block is a
+ * malloc of its own, so that valgrind sees single blocks.
  */
 #ifndef MP_ARENA_H
 #define MP_ARENA_H
@@ -16,7 +16,7 @@ struct mp_arena_chunk;
 /** All zero is an empty arena. */
 struct mp_arena {
     struct mp_arena_chunk *chunk; /* newest first */
-    struct mp_arena_chunk *spare; /* left by a rewind, so that a loop need not ask the system again */
+    struct mp_arena_chunk *spare; /* left by a rewind for the next round of a loop */
     size_t used;                  /* bytes handed out of the newest chunk */
     uint64_t total_bytes;         /* held from the system */
     uint64_t limit_bytes;         /* 0: none; beyond it allocation fails */
@@ -32,7 +32,9 @@ struct mp_arena_mark {
 void mp_arena_init(struct mp_arena *arena);
 void mp_arena_release(struct mp_arena *arena);
 
-/** Zeroed, 16-byte aligned; NULL when memory (or the limit) is exhausted. size 0 gives a pointer. */
+/**
+ * Zeroed, 16-byte aligned; NULL when memory (or the limit) is exhausted. size 0 gives a pointer.
+ */
 void *mp_arena_alloc(struct mp_arena *arena, size_t size);
 /** count * size with overflow check. */
 void *mp_arena_calloc(struct mp_arena *arena, size_t count, size_t size);
@@ -55,7 +57,9 @@ uint64_t mp_alloc_fail_after(uint64_t n);
 void *mp_malloc(size_t size);
 void *mp_realloc(void *old, size_t size);
 
-/** Takes part in fault injection on behalf of a library that allocates by itself: false = act as if it failed. */
+/**
+ * Fault injection on behalf of a library that allocates by itself: false = act as if that failed.
+ */
 bool mp_alloc_permitted(void);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Error texts: filled in once by whoever finds the problem, prefixed by whoever knows the context. */
+/*
+ * Error texts: filled in once by whoever finds the problem, prefixed by whoever knows the context.
+ */
 #include "base/error.h"
 
 #include <stdarg.h>

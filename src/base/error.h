@@ -7,8 +7,8 @@
 #include "memplan.h"
 
 /**
- * Fill *err (may be NULL) and return status, so that a function can end with `return mp_error_set(...)`.
- * Control characters become '?'.
+ * Fill *err (may be NULL) and return status, so that a function can end with `return
+ * mp_error_set(...)`. Control characters become '?'.
  */
 enum memplan_status mp_error_set(struct memplan_error *err, enum memplan_status status,
                                  const char *format, ...) MP_PRINTF(3, 4);

@@ -2,8 +2,8 @@
 /*
  * Files through zlib, which passes plain content along and unpacks gzip.
  *
- * A reader owns a descriptor inside a gzFile. zlib reports a gzip stream that ends early only by gzerror() after
- * the last bytes were delivered, so every short read asks for it.
+ * A reader owns a descriptor inside a gzFile. zlib reports a gzip stream that ends early only by
+ * gzerror() after the last bytes were delivered, so every short read asks for it.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "base/file.h"
@@ -175,8 +175,7 @@ static bool write_all(int fd, const void *bytes, size_t length)
 
 static enum memplan_status cannot_write(const char *path, struct memplan_error *err)
 {
-    const enum memplan_status status =
-        errno == ENOMEM ? MEMPLAN_STATUS_NOMEM : MEMPLAN_STATUS_IO;
+    const enum memplan_status status = errno == ENOMEM ? MEMPLAN_STATUS_NOMEM : MEMPLAN_STATUS_IO;
     return mp_error_set(err, status, "cannot write '%s': %s", path, strerror(errno));
 }
 
@@ -197,7 +196,10 @@ static enum memplan_status write_through(const char *path, const void *bytes, si
     return written && closed ? MEMPLAN_STATUS_OK : cannot_write(name, err);
 }
 
-/* A new file beside path; its name is left in *name. Another writer may have taken one of the names. */
+/*
+ * A new file beside path; its name is left in *name. Another writer may have taken one of the
+ * names.
+ */
 static int open_aside(const char *path, struct mp_strbuf *name)
 {
     for (int attempt = 0; attempt < 100; attempt++) {

@@ -7,9 +7,9 @@
 #include "base/strbuf.h"
 
 /**
- * Append the content of path ("-": standard input) to *out, unpacked if it is gzip. limit_bytes bounds
- * the unpacked size (0: 1 GiB). Errors: IO (missing, unreadable, a directory), RANGE (too large), INPUT
- * (damaged gzip). The message names the path.
+ * Append the content of path ("-": standard input) to *out, unpacked if it is gzip. limit_bytes
+ * bounds the unpacked size (0: 1 GiB). Errors: IO (missing, unreadable, a directory), RANGE (too
+ * large), INPUT (damaged gzip). The message names the path.
  */
 enum memplan_status mp_file_read(const char *path, uint64_t limit_bytes, struct mp_strbuf *out,
                                  struct memplan_error *err);
@@ -21,7 +21,9 @@ enum memplan_status mp_file_read(const char *path, uint64_t limit_bytes, struct 
 enum memplan_status mp_file_write(const char *path, const void *bytes, size_t length,
                                   struct memplan_error *err);
 
-/** Incremental reader of lines or blocks, plain or gzip, for files larger than memory should hold. */
+/**
+ * Incremental reader of lines or blocks, plain or gzip, for files larger than memory should hold.
+ */
 struct mp_reader;
 struct mp_reader *mp_reader_open(const char *path, struct memplan_error *err);
 /** Bytes read, 0 at the end, -1 with *err. */

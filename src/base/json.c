@@ -2,11 +2,12 @@
 /*
  * JSON by two passes over the text, both linear.
  *
- * cJSON builds the tree, decodes strings and converts numbers. It does not tell where a value stood, holds
- * integers as doubles, and is lenient (leading zeros, control characters and broken UTF-8 in strings, text after
- * the value). So a scan of our own goes first: it accepts exactly RFC 8259 within our limits and notes the place
- * of every key and value in the order of the text. Then the cJSON tree is walked in that same order; a place
- * leads back to the text where an integer is read exactly.
+ * cJSON builds the tree, decodes strings and converts numbers. It does not tell where a value
+ * stood, holds integers as doubles, and is lenient (leading zeros, control characters and broken
+ * UTF-8 in strings, text after the value). So a scan of our own goes first: it accepts exactly RFC
+ * 8259 within our limits and notes the place of every key and value in the order of the text. Then
+ * the cJSON tree is walked in that same order; a place leads back to the text where an integer is
+ * read exactly.
  *
  * After the scan cJSON can fail only for want of memory, which it has no other way to say.
  */
@@ -40,8 +41,7 @@ struct scanner {
 
 static struct place current_place(const struct scanner *s)
 {
-    return (struct place){s->at, s->line,
-                          (int)(s->at - s->line_start - s->n_continuation) + 1};
+    return (struct place){s->at, s->line, (int)(s->at - s->line_start - s->n_continuation) + 1};
 }
 
 static bool refuse_at(const struct scanner *s, struct place place, enum memplan_status status,

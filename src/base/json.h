@@ -2,11 +2,12 @@
 /*
  * JSON in and out. The only file that sees cJSON.
  *
- * Reading is strict: one value, nothing after it, at most 64 levels (MP_JSON_MAX_DEPTH), no duplicate
- * keys, valid UTF-8, integers kept exact. NaN and Infinity, which Python writes, are refused by name.
+ * Reading is strict: one value, nothing after it, at most 64 levels (MP_JSON_MAX_DEPTH), no
+ * duplicate keys, valid UTF-8, integers kept exact. NaN and Infinity, which Python writes, are
+ * refused by name.
  *
- * Writing streams into a strbuf: integers exact, doubles as the shortest text that reads back equal (with
- * ".0" when it would read as an integer), strings escaped.
+ * Writing streams into a strbuf: integers exact, doubles as the shortest text that reads back equal
+ * (with ".0" when it would read as an integer), strings escaped.
  */
 #ifndef MP_JSON_H
 #define MP_JSON_H

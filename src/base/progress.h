@@ -17,7 +17,9 @@ void mp_progress_start(struct mp_progress *p, const char *title, uint64_t total,
 void mp_progress_update(struct mp_progress *p, uint64_t done);
 void mp_progress_end(struct mp_progress *p);
 
-/** The line shown at that many seconds after the start: "title: 50% (10 of 20), 5.0/s, 2 s left". */
+/**
+ * The line shown at that many seconds after the start: "title: 50% (10 of 20), 5.0/s, 2 s left".
+ */
 void mp_progress_format(struct mp_strbuf *out, const struct mp_progress *p, double elapsed_s);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Byte string that doubles its memory; a failed allocation is remembered instead of reported each time. */
+/*
+ * Byte string that doubles its memory; a failed allocation is remembered instead of reported each
+ * time.
+ */
 #include "base/strbuf.h"
 
 #include "base/arena.h"

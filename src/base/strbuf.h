@@ -7,14 +7,19 @@
 
 #include "base/common.h"
 
-/** MP_STRBUF_INIT, or all zero. After a failed allocation `failed` stays set and further writes do nothing. */
+/**
+ * MP_STRBUF_INIT, or all zero. After a failed allocation `failed` stays set and further writes do
+ * nothing.
+ */
 struct mp_strbuf {
     char *data; /* NULL while empty and never written */
     size_t len;
     size_t capacity;
     bool failed;
 };
+/* clang-format off */
 #define MP_STRBUF_INIT {NULL, 0, 0, false}
+/* clang-format on */
 
 void mp_strbuf_release(struct mp_strbuf *sb);
 /** Empty, keeping the memory. */

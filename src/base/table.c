@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text tables: cells are kept as escaped strings in one row-major list, and column widths are found when the
- * table is written.
+ * Text tables: cells are kept as escaped strings in one row-major list, and column widths are found
+ * when the table is written.
  */
 #include "base/table.h"
 

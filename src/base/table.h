@@ -15,7 +15,10 @@ struct mp_table; /* opaque; one malloc'ed object */
  */
 struct mp_table *mp_table_new(const char *columns);
 void mp_table_free(struct mp_table *table);
-/** One cell after another; a row ends when its last column is filled. Control characters are escaped. */
+/**
+ * One cell after another; a row ends when its last column is filled. Control characters are
+ * escaped.
+ */
 void mp_table_cell(struct mp_table *table, const char *format, ...) MP_PRINTF(2, 3);
 /** A horizontal rule before the next row. */
 void mp_table_rule(struct mp_table *table);

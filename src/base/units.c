@@ -66,7 +66,10 @@ static bool digits_value(const char *digits, size_t n, uint64_t *value)
     return true;
 }
 
-/* floor(0.digits * unit): Horner's rule from the last digit, where cutting off at each step is exact. */
+/*
+ * floor(0.digits * unit): Horner's rule from the last digit, where cutting off at each step is
+ * exact.
+ */
 static uint64_t fraction_of(const char *digits, size_t n, uint64_t unit)
 {
     uint64_t sum = 0;
@@ -81,13 +84,14 @@ static enum memplan_status unknown_byte_unit(const char *text, const char *unit,
     if (strlen(unit) == 1 && strchr("kKMGTPE", unit[0])) {
         const int prefix = unit[0];
         const int number = (int)(unit - text);
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                            "'%s' is ambiguous; write %.*s%ciB (powers of 1024) or %.*s%cB (powers of 1000)",
-                            text, number, text, prefix == 'k' ? 'K' : prefix, number, text, prefix);
+        return mp_error_set(
+            err, MEMPLAN_STATUS_INPUT,
+            "'%s' is ambiguous; write %.*s%ciB (powers of 1024) or %.*s%cB (powers of 1000)", text,
+            number, text, prefix == 'k' ? 'K' : prefix, number, text, prefix);
     }
-    return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                        "'%s' has an unknown unit '%s'; use B, KiB, MiB, GiB, TiB or kB, MB, GB, TB",
-                        text, unit);
+    return mp_error_set(
+        err, MEMPLAN_STATUS_INPUT,
+        "'%s' has an unknown unit '%s'; use B, KiB, MiB, GiB, TiB or kB, MB, GB, TB", text, unit);
 }
 
 enum memplan_status mp_bytes_parse(const char *text, uint64_t *bytes, struct memplan_error *err)
@@ -164,7 +168,10 @@ enum memplan_status mp_integer_parse(const char *text, bool suffixes, int64_t *v
     return MEMPLAN_STATUS_OK;
 }
 
-/* The decimal point of the running locale, found without localeconv(), which threads may not share. */
+/*
+ * The decimal point of the running locale, found without localeconv(), which threads may not
+ * share.
+ */
 static char decimal_point(void)
 {
     char text[8];
@@ -245,8 +252,9 @@ void mp_bytes_format(struct mp_strbuf *out, uint64_t bytes)
     uint64_t remainder = bytes & ((UINT64_C(1) << shift) - 1);
     const unsigned spare = shift == 60 ? 10 : 0; /* so that times 100 does not overflow */
     remainder >>= spare;
-    uint64_t hundredths = (bytes >> shift) * 100 +
-                          ((remainder * 100 + (UINT64_C(1) << (shift - spare - 1))) >> (shift - spare));
+    uint64_t hundredths =
+        (bytes >> shift) * 100 +
+        ((remainder * 100 + (UINT64_C(1) << (shift - spare - 1))) >> (shift - spare));
     if (hundredths >= 102400 && shift < 60) { /* 1023.996 KiB is 1.00 MiB */
         hundredths = 100;
         shift += 10;

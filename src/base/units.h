@@ -11,7 +11,10 @@
 bool mp_mul_u64(uint64_t a, uint64_t b, uint64_t *out);
 bool mp_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 
-/** "80GiB", "80GB", "1.5GiB", "512MiB", "1073741824"; a bare "80G" is refused and both spellings named. */
+/**
+ * "80GiB", "80GB", "1.5GiB", "512MiB", "1073741824"; a bare "80G" is refused and both spellings
+ * named.
+ */
 enum memplan_status mp_bytes_parse(const char *text, uint64_t *bytes, struct memplan_error *err);
 
 /** Decimal integer with the whole text used; "4M" = 4*10^6 when suffixes is true (K, M, G). */
@@ -21,12 +24,16 @@ enum memplan_status mp_integer_parse(const char *text, bool suffixes, int64_t *v
 #define MP_NUMBER_MAX_LENGTH 63
 
 /**
- * A decimal floating-point number, the n bytes of text used whole, with '.' whatever the locale. INPUT
- * when it is none, RANGE when it is not finite or longer than MP_NUMBER_MAX_LENGTH. No message.
+ * A decimal floating-point number, the n bytes of text used whole, with '.' whatever the locale.
+ * INPUT when it is none, RANGE when it is not finite or longer than MP_NUMBER_MAX_LENGTH. No
+ * message.
  */
 enum memplan_status mp_double_parse(const char *text, size_t n, double *number);
 
-/** Shortest text that reads back equal, with '.' whatever the locale: "0.1", "3", "1e+20". Finite numbers only. */
+/**
+ * Shortest text that reads back equal, with '.' whatever the locale: "0.1", "3", "1e+20". Finite
+ * numbers only.
+ */
 void mp_double_format(struct mp_strbuf *out, double number);
 
 /** "17.43 GiB", "3.00 KiB", "512 B": two decimals, binary units. */

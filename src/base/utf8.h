@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* UTF-8: one sequence at a time, strictly (no overlong forms, no surrogates, nothing above U+10FFFF). */
+/*
+ * UTF-8: one sequence at a time, strictly (no overlong forms, no surrogates, nothing above
+ * U+10FFFF).
+ */
 #ifndef MP_UTF8_H
 #define MP_UTF8_H
 

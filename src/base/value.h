@@ -41,18 +41,23 @@ struct mp_member {
     const struct mp_value *value;
 };
 
-/** Member of an object by exact key; NULL when absent or when value is no object (value may be NULL). */
+/**
+ * Member of an object by exact key; NULL when absent or when value is no object (value may be
+ * NULL).
+ */
 const struct mp_value *mp_value_get(const struct mp_value *value, const char *key);
 
-/** "null", "a boolean", "an integer", "a number", "a string", "a list", "an object": for messages. */
+/**
+ * "null", "a boolean", "an integer", "a number", "a string", "a list", "an object": for messages.
+ */
 const char *mp_value_kind_text(enum mp_value_kind kind);
 
 /** Integer or double as double; false for other kinds. */
 bool mp_value_number(const struct mp_value *value, double *number);
 
 /**
- * For readers: the first member whose key stood before, or NULL, in *repeated. NOMEM when there is no
- * memory to find out.
+ * For readers: the first member whose key stood before, or NULL, in *repeated. NOMEM when there is
+ * no memory to find out.
  */
 enum memplan_status mp_members_find_repeated(const struct mp_member *members, size_t n,
                                              const struct mp_member **repeated);

@@ -2,12 +2,13 @@
 /*
  * YAML from libyaml's events.
  *
- * Values are built on the way; the items of unfinished lists and objects wait on one stack and move to the arena
- * when their collection ends. An alias shares the value of its anchor, so a "billion laughs" file costs no memory
- * here, but whoever walks the tree would pay: nodes and depth count as if aliases were written out.
+ * Values are built on the way; the items of unfinished lists and objects wait on one stack and move
+ * to the arena when their collection ends. An alias shares the value of its anchor, so a "billion
+ * laughs" file costs no memory here, but whoever walks the tree would pay: nodes and depth count as
+ * if aliases were written out.
  *
- * libyaml refuses some JSON (surrogate pairs, a tab before the first bracket), so a text that is JSON is read as
- * JSON.
+ * libyaml refuses some JSON (surrogate pairs, a tab before the first bracket), so a text that is
+ * JSON is read as JSON.
  */
 #include "base/yaml.h"
 
@@ -138,14 +139,17 @@ static bool radix_integer(const char *text, int64_t *integer, bool *refused)
     return true;
 }
 
-/* The YAML 1.2 core schema for a plain scalar. False with *refused for a number that we do not take. */
+/*
+ * The YAML 1.2 core schema for a plain scalar. False with *refused for a number that we do not
+ * take.
+ */
 static bool resolve_plain(const char *text, size_t length, struct mp_value *value, bool *refused)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const trues[] = {"true", "True", "TRUE"};
     static const char *const falses[] = {"false", "False", "FALSE"};
-    static const char *const not_finite[] = {".nan", ".NaN",  ".NAN",  ".inf",  ".Inf", ".INF", "+.inf",
-                                             "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF"};
+    static const char *const not_finite[] = {".nan",  ".NaN",  ".NAN",  ".inf",  ".Inf",  ".INF",
+                                             "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF"};
     *refused = false;
     if (is_one_of(text, nulls, MP_ARRAY_LEN(nulls))) {
         value->kind = MP_NULL;
@@ -334,8 +338,7 @@ static bool read_key(struct reader *r, yaml_event_t *event, struct mp_member *me
         refuse(r, mark, "a key cannot have an anchor");
     else
         text = scalar_text(r, event);
-    if (text && strcmp(text, "<<") == 0 &&
-        event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
+    if (text && strcmp(text, "<<") == 0 && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
         refuse(r, mark, "merge keys ('<<') are not supported; repeat the keys");
         text = NULL;
     }

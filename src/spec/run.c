@@ -1,0 +1,1169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads run specs: one table of keys, one function that reads a value into a run.
+ *
+ *     file, flags, "run" of a line --check--> source (key -> value) --resolve--> run
+ *
+ * A value is read twice: into a scratch run when it comes in, so that all problems of a file stand
+ * in one message, and into the true run when the source is resolved.
+ */
+#include "spec/run.h"
+
+#include <inttypes.h>
+
+#include "base/units.h"
+#include "base/yaml.h"
+#include "memory/allocator.h"
+#include "spec/problems.h"
+
+#define INT_MAX_VALUE INT64_C(2147483647)
+#define ACCUMULATE_MAX 65536 /* every micro-batch has a tensor of its own */
+#define ITERATIONS_MAX 10000
+#define RANKS_MAX 1048576
+#define LIST_MAX 65536
+#define BYTES_MAX (UINT64_C(1) << 50)
+#define DEFAULT_SEQ_MAX 2048
+#define WARNINGS_MAX 4
+#define GPUS_PER_NODE_DEFAULT 8
+
+static const char *const key_texts[] = {
+#define X(name, text) text,
+    MP_RUN_KEY_MAP(X)
+#undef X
+};
+
+#define GROUP_CARD "Model and card"
+#define GROUP_DATA "Data"
+#define GROUP_TRAINING "Training"
+#define GROUP_MEMORY "Memory"
+#define GROUP_PARALLEL "Data parallelism"
+
+static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
+    [MP_KEY_MODEL] = {"NAME|FILE", NULL, NULL, "shipped model, or a Hugging Face config.json",
+                      GROUP_CARD, false},
+    [MP_KEY_GPU] = {"NAME|FILE", NULL, NULL, "shipped GPU, a GPU file, or auto (asks nvidia-smi)",
+                    GROUP_CARD, false},
+    [MP_KEY_FRAMEWORK] = {"NAME|FILE", NULL, "hf", "framework profile", GROUP_CARD, false},
+    [MP_KEY_BATCH] = {"N", NULL, "1", "micro-batch per device, in sequences", GROUP_DATA, false},
+    [MP_KEY_SEQ] = {"N", NULL, "the longest position, at most 2048", "tokens per sequence",
+                    GROUP_DATA, false},
+    [MP_KEY_SEQ_LENGTHS] = {"N,N,...", NULL, NULL,
+                            "lengths that micro-batches take in turn, instead of --seq", GROUP_DATA,
+                            false},
+    [MP_KEY_PAD_TO] = {"N", NULL, NULL, "round lengths up to a multiple of N", GROUP_DATA, false},
+    [MP_KEY_PRECISION] = {"TYPE", "fp32|bf16|fp16|amp-bf16|amp-fp16",
+                          "amp-bf16; amp-fp16 on cards without bfloat16",
+                          "type of the weights, amp-* are fp32 weights under autocast",
+                          GROUP_TRAINING, false},
+    [MP_KEY_TF32] = {NULL, "false|true", "false", "allow TF32 matrix products", GROUP_TRAINING,
+                     false},
+    [MP_KEY_ATTENTION] = {"KIND", "sdpa|eager", "sdpa", "attention implementation", GROUP_TRAINING,
+                          false},
+    [MP_KEY_CHECKPOINT] = {"KIND", "none|full|full-reentrant", "none",
+                           "recompute blocks in backward; '{layers: [0, 2]}' names single ones",
+                           GROUP_TRAINING, false},
+    [MP_KEY_OPTIMIZER] = {"NAME",
+                          "adamw-foreach|adamw-fused|adamw-forloop|sgd|sgd-momentum|adafactor|none",
+                          "adamw-foreach", "optimizer and its implementation", GROUP_TRAINING,
+                          false},
+    [MP_KEY_ACCUMULATE] = {"N", NULL, "1", "micro-batches per optimizer step", GROUP_TRAINING,
+                           false},
+    [MP_KEY_ITERATIONS] = {"N", NULL, "until the allocator's state repeats, at most 10",
+                           "optimizer steps", GROUP_TRAINING, false},
+    [MP_KEY_CLIP_GRAD_NORM] = {NULL, "false|true", "false",
+                               "clip the gradients' norm before the step", GROUP_TRAINING, false},
+    [MP_KEY_ZERO_GRAD] = {"HOW", "set_to_none|keep", "set_to_none",
+                          "what zero_grad does with gradients", GROUP_TRAINING, false},
+    [MP_KEY_RELEASE_OUTPUTS] = {NULL, "false|true", "false",
+                                "delete outputs and loss after each backward", GROUP_TRAINING,
+                                false},
+    [MP_KEY_RETAIN_LOSSES] = {NULL, "false|true", "false", "append every loss to a list (a leak)",
+                              GROUP_TRAINING, false},
+    [MP_KEY_ATTENTION_MASK] = {NULL, "false|true|padded", "false",
+                               "pass a mask of ones, or (padded) with zeros", GROUP_TRAINING,
+                               false},
+    [MP_KEY_USE_CACHE] = {NULL, "false|true", "false", "keep the key-value cache while training",
+                          GROUP_TRAINING, false},
+    [MP_KEY_EMPTY_CACHE_EACH_STEP] = {NULL, "false|true", "false",
+                                      "torch.cuda.empty_cache() after zero_grad", GROUP_MEMORY,
+                                      false},
+    [MP_KEY_ALLOCATOR_CONF] = {"TEXT", NULL, NULL,
+                               "PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True",
+                               GROUP_MEMORY, false},
+    [MP_KEY_ALLOCATOR_LIMIT_BYTES] = {"BYTES", NULL, NULL, "cap of the allocator, such as 16GiB",
+                                      GROUP_MEMORY, false},
+    [MP_KEY_INIT_DEVICE] = {"DEVICE", "cuda|cpu", "cuda", "where the model is built",
+                            GROUP_TRAINING, false},
+    [MP_KEY_USED] = {"BYTES", NULL, NULL, "what others hold on the card, such as 1GiB",
+                     GROUP_MEMORY, false},
+    [MP_KEY_LORA] = {"OBJECT", NULL, NULL,
+                     "adapters: '{rank: 8, targets: [q_proj], alpha: 16, dropout: 0}'",
+                     GROUP_TRAINING, true},
+    [MP_KEY_DATA_PARALLEL] = {"KIND",
+                              "none|ddp|zero1|fsdp2|deepspeed-zero1|deepspeed-zero2|deepspeed-zero3",
+                              "none", "how ranks share the work", GROUP_PARALLEL, false},
+    [MP_KEY_WORLD] = {"N", NULL, "1", "ranks", GROUP_PARALLEL, false},
+    [MP_KEY_GPUS_PER_NODE] = {"N", NULL, "all ranks, at most 8", "ranks of one host", GROUP_PARALLEL,
+                              false},
+    [MP_KEY_COLLECTIVES] = {"KIND", "nccl|none", "nccl", "who moves the data between ranks",
+                            GROUP_PARALLEL, false},
+    [MP_KEY_DDP] = {"OBJECT", NULL, NULL,
+                    "'{bucket_cap_mb: 25, gradient_as_bucket_view: false, static_graph: false}'",
+                    GROUP_PARALLEL, false},
+    [MP_KEY_FSDP] = {"OBJECT", NULL, NULL,
+                     "'{reshard_after_forward: true, mixed_precision: false}'", GROUP_PARALLEL,
+                     false},
+};
+
+const char *mp_run_key_text(enum mp_run_key key)
+{
+    return (size_t)key < MP_ARRAY_LEN(key_texts) ? key_texts[key] : "?";
+}
+
+const struct mp_run_key_info *mp_run_key_info(enum mp_run_key key)
+{
+    return &key_infos[key];
+}
+
+/* One word of "a|b|c" as a text of its own: the choices are also the names of the enums. */
+#define TEXT_FUNCTION(function, type, ...)                                                         \
+    const char *function(type value)                                                               \
+    {                                                                                              \
+        static const char *const texts[] = {__VA_ARGS__};                                          \
+        return (size_t)value < MP_ARRAY_LEN(texts) ? texts[value] : "?";                           \
+    }
+TEXT_FUNCTION(mp_precision_text, enum mp_precision, "fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+TEXT_FUNCTION(mp_attention_text, enum mp_attention, "sdpa", "eager")
+TEXT_FUNCTION(mp_checkpoint_text, enum mp_checkpoint, "none", "full", "full-reentrant", "layers")
+TEXT_FUNCTION(mp_optimizer_text, enum mp_optimizer, "adamw-foreach", "adamw-fused", "adamw-forloop",
+              "sgd", "sgd-momentum", "adafactor", "none")
+TEXT_FUNCTION(mp_parallel_text, enum mp_parallel_kind, "none", "ddp", "zero1", "fsdp2",
+              "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
+TEXT_FUNCTION(mp_compression_text, enum mp_compression, "none", "fp16", "bf16")
+
+static int key_index(const char *text)
+{
+    for (int key = 0; key < MP_RUN_KEYS; key++) {
+        if (strcmp(key_texts[key], text) == 0)
+            return key;
+    }
+    return -1;
+}
+
+/* ---- values into a run ---- */
+
+struct reader {
+    struct mp_arena *arena;
+    struct mp_run *run;
+    struct mp_problems problems;
+    bool no_memory;
+};
+
+static bool is_flag(const char *origin)
+{
+    return strncmp(origin, "--", 2) == 0;
+}
+
+/* How messages name a key: the origin of a flag already does. */
+static const char *label(const struct reader *r, enum mp_run_key key)
+{
+    return is_flag(r->problems.origin) ? NULL : key_texts[key];
+}
+
+static void read_integer(struct reader *r, enum mp_run_key key, const struct mp_value *value,
+                         int64_t low, int64_t high, int64_t *out)
+{
+    (void)mp_problems_integer(&r->problems, label(r, key), value, low, high, out);
+}
+
+static void read_bool(struct reader *r, enum mp_run_key key, const struct mp_value *value,
+                      bool *out)
+{
+    (void)mp_problems_bool(&r->problems, label(r, key), value, out);
+}
+
+/* One of the key's values: the order in the table is the order of the enum. */
+static int read_choice(struct reader *r, enum mp_run_key key, const struct mp_value *value)
+{
+    int index = 0;
+    (void)mp_problems_choice(&r->problems, label(r, key), value, key_infos[key].values, &index);
+    return index;
+}
+
+/* An integer, or a text such as "1GiB". */
+static void read_bytes(struct reader *r, enum mp_run_key key, const struct mp_value *value,
+                       uint64_t *out)
+{
+    if (value->kind != MP_STRING) {
+        int64_t bytes = 0;
+        if (mp_problems_integer(&r->problems, label(r, key), value, 0, (int64_t)BYTES_MAX, &bytes))
+            *out = (uint64_t)bytes;
+        return;
+    }
+    uint64_t bytes = 0;
+    struct memplan_error own = {0};
+    if (mp_bytes_parse(value->as.string.text, &bytes, &own) != MEMPLAN_STATUS_OK)
+        mp_problems_add(&r->problems, value, label(r, key), "%s", own.text);
+    else if (bytes > BYTES_MAX)
+        mp_problems_add(&r->problems, value, label(r, key), "\"%.40s\" is more than 1 PiB",
+                        value->as.string.text);
+    else
+        *out = bytes;
+}
+
+/* A list of integers in the arena; the elements' places are known. */
+static const struct mp_value *check_list(struct reader *r, const char *name,
+                                         const struct mp_value *value, int64_t low)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    if (value->kind != MP_ARRAY || value->as.array.length > LIST_MAX) {
+        mp_problems_add(&r->problems, value, name, "%s is not a list of at most %d integers",
+                        mp_value_show(value, shown), LIST_MAX);
+        return NULL;
+    }
+    const int before = r->problems.n;
+    for (size_t i = 0; i < value->as.array.length; i++) {
+        int64_t element = 0;
+        (void)mp_problems_integer(&r->problems, name, value->as.array.items[i], low, INT_MAX_VALUE,
+                                  &element);
+    }
+    return r->problems.n == before ? value : NULL;
+}
+
+static void read_seq_lengths(struct reader *r, const struct mp_value *value)
+{
+    const char *const name = label(r, MP_KEY_SEQ_LENGTHS);
+    const struct mp_value *const list = check_list(r, name, value, 1);
+    if (list == NULL)
+        return;
+    if (list->as.array.length == 0) {
+        mp_problems_add(&r->problems, value, name, "an empty list; give at least one length");
+        return;
+    }
+    int64_t *const lengths = mp_arena_calloc(r->arena, list->as.array.length, sizeof *lengths);
+    if (lengths == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    for (size_t i = 0; i < list->as.array.length; i++)
+        lengths[i] = list->as.array.items[i]->as.integer;
+    r->run->seq_lengths = lengths;
+    r->run->n_seq_lengths = list->as.array.length;
+}
+
+static int compare_int32(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* {layers: [2, 0]}: ascending, each once. */
+static void read_checkpoint_layers(struct reader *r, const struct mp_value *value)
+{
+    static const char *const known[] = {"layers"};
+    const char *const name = "checkpoint.layers";
+    for (size_t i = 0; i < value->as.object.length; i++) {
+        if (strcmp(value->as.object.members[i].key, "layers") != 0)
+            mp_problems_add_unknown(&r->problems, &value->as.object.members[i], "checkpoint", known,
+                                    1);
+    }
+    const struct mp_value *const layers = mp_value_get(value, "layers");
+    if (layers == NULL) {
+        mp_problems_add(&r->problems, value, name, "missing; give a list of block numbers");
+        return;
+    }
+    const struct mp_value *const list = check_list(r, name, layers, 0);
+    if (list == NULL)
+        return;
+    int32_t *const numbers = mp_arena_calloc(r->arena, list->as.array.length, sizeof *numbers);
+    if (numbers == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    size_t n = list->as.array.length, unique = 0;
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = (int32_t)list->as.array.items[i]->as.integer;
+    if (n > 1)
+        qsort(numbers, n, sizeof *numbers, compare_int32);
+    for (size_t i = 0; i < n; i++) {
+        if (unique == 0 || numbers[unique - 1] != numbers[i])
+            numbers[unique++] = numbers[i];
+    }
+    r->run->checkpoint = MP_CHECKPOINT_LAYERS;
+    r->run->checkpoint_layers = numbers;
+    r->run->n_checkpoint_layers = unique;
+}
+
+static void read_attention_mask(struct reader *r, const struct mp_value *value)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    if (value->kind == MP_BOOLEAN)
+        r->run->attention_mask = value->as.boolean ? MP_MASK_ONES : MP_MASK_NONE;
+    else if (value->kind == MP_STRING && strcmp(value->as.string.text, "padded") == 0)
+        r->run->attention_mask = MP_MASK_PADDED;
+    else
+        mp_problems_add(&r->problems, value, label(r, MP_KEY_ATTENTION_MASK),
+                        "%s is not one of false, true or padded", mp_value_show(value, shown));
+}
+
+static void read_allocator_conf(struct reader *r, const struct mp_value *value)
+{
+    struct mp_allocator_conf conf;
+    struct memplan_error own = {0};
+    const char *text = "";
+    if (!mp_problems_string(&r->problems, label(r, MP_KEY_ALLOCATOR_CONF), value, &text))
+        return;
+    if (mp_allocator_conf_parse(text, MP_TORCH_DEFAULT, &conf, &own) == MEMPLAN_STATUS_OK) {
+        r->run->allocator_conf = text;
+        return;
+    }
+    static const char prefix[] = "allocator conf: "; /* the key says it already */
+    const bool prefixed = strncmp(own.text, prefix, sizeof prefix - 1) == 0;
+    mp_problems_add(&r->problems, value, label(r, MP_KEY_ALLOCATOR_CONF), "%s",
+                    own.text + (prefixed ? sizeof prefix - 1 : 0));
+}
+
+/* A name or path that cannot be empty. */
+static void read_name(struct reader *r, enum mp_run_key key, const struct mp_value *value,
+                      const char **out)
+{
+    if (mp_problems_string(&r->problems, label(r, key), value, out) && (*out)[0] == '\0')
+        mp_problems_add(&r->problems, value, label(r, key), "empty; give a name or a path");
+}
+
+static void read_model(struct reader *r, const struct mp_value *value)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    const char *name = NULL;
+    r->run->model_value = value;
+    if (value->kind == MP_STRING)
+        read_name(r, MP_KEY_MODEL, value, &name);
+    else if (value->kind != MP_OBJECT)
+        mp_problems_add(&r->problems, value, label(r, MP_KEY_MODEL),
+                        "%s is not a shipped name, a path or the object of a config.json",
+                        mp_value_show(value, shown));
+}
+
+/* An object of arguments: names and kinds are checked here, meanings by its reader. */
+struct part_key {
+    const char *name;
+    enum mp_value_kind kind; /* DOUBLE: not negative; NULL: true, false or a number of ranks */
+};
+
+static bool part_value_ok(enum mp_value_kind kind, const struct mp_value *value)
+{
+    double number = 0.0;
+    if (kind == MP_DOUBLE)
+        return mp_value_number(value, &number) && number >= 0.0;
+    if (kind == MP_NULL && value->kind == MP_BOOLEAN)
+        return true;
+    if (kind == MP_INT || kind == MP_NULL)
+        return value->kind == MP_INT && value->as.integer >= 1 &&
+               value->as.integer <= INT_MAX_VALUE;
+    if (kind == MP_ARRAY && value->kind == MP_STRING)
+        return true; /* one target */
+    return value->kind == kind;
+}
+
+static void read_part(struct reader *r, enum mp_run_key key, const struct mp_value *value,
+                      const struct part_key *keys, size_t n)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    const char *names[8];
+    if (value->kind != MP_OBJECT) {
+        mp_problems_add(&r->problems, value, label(r, key), "%s is not an object",
+                        mp_value_show(value, shown));
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        names[i] = keys[i].name;
+    for (size_t i = 0; i < value->as.object.length; i++) {
+        const struct mp_member *const member = &value->as.object.members[i];
+        size_t k = 0;
+        while (k < n && strcmp(names[k], member->key) != 0)
+            k++;
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s.%.40s", key_texts[key], member->key);
+        if (k == n)
+            mp_problems_add_unknown(&r->problems, member, key_texts[key], names, n);
+        else if (!part_value_ok(keys[k].kind, member->value))
+            mp_problems_add(&r->problems, member->value, name, "%s is not %s",
+                            mp_value_show(member->value, shown),
+                            keys[k].kind == MP_NULL ? "true, false or a number of ranks"
+                                                    : mp_value_kind_text(keys[k].kind));
+    }
+}
+
+static void read_lora(struct reader *r, const struct mp_value *value)
+{
+    static const struct part_key keys[] = {
+        {"rank", MP_INT}, {"targets", MP_ARRAY}, {"alpha", MP_DOUBLE}, {"dropout", MP_DOUBLE}};
+    read_part(r, MP_KEY_LORA, value, keys, MP_ARRAY_LEN(keys));
+}
+
+static bool part_bool(const struct mp_value *part, const char *name)
+{
+    const struct mp_value *const value = mp_value_get(part, name);
+    return value != NULL && value->kind == MP_BOOLEAN && value->as.boolean;
+}
+
+static int64_t part_integer(const struct mp_value *part, const char *name, int64_t fallback)
+{
+    const struct mp_value *const value = mp_value_get(part, name);
+    return value != NULL && value->kind == MP_INT ? value->as.integer : fallback;
+}
+
+static void read_ddp(struct reader *r, const struct mp_value *value)
+{
+    static const struct part_key keys[] = {
+        {"bucket_cap_mb", MP_DOUBLE}, {"gradient_as_bucket_view", MP_BOOLEAN}, {"static_graph", MP_BOOLEAN},
+        {"find_unused_parameters", MP_BOOLEAN}, {"no_sync", MP_BOOLEAN}, {"compression", MP_STRING}};
+    struct mp_ddp_options *const ddp = &r->run->ddp;
+    const struct mp_value *const cap = mp_value_get(value, "bucket_cap_mb");
+    const struct mp_value *const compression = mp_value_get(value, "compression");
+    read_part(r, MP_KEY_DDP, value, keys, MP_ARRAY_LEN(keys));
+    if (cap != NULL && mp_value_number(cap, &ddp->bucket_cap_mb) && ddp->bucket_cap_mb > 1 << 20)
+        mp_problems_add(&r->problems, cap, "ddp.bucket_cap_mb", "more than 1 TiB");
+    ddp->gradient_as_bucket_view = part_bool(value, "gradient_as_bucket_view");
+    ddp->static_graph = part_bool(value, "static_graph");
+    ddp->find_unused_parameters = part_bool(value, "find_unused_parameters");
+    ddp->no_sync = part_bool(value, "no_sync");
+    if (compression != NULL && compression->kind == MP_STRING) {
+        int index = 0;
+        (void)mp_problems_choice(&r->problems, "ddp.compression", compression, "none|fp16|bf16",
+                                 &index);
+        ddp->compression = (enum mp_compression)index;
+    }
+}
+
+static void read_fsdp(struct reader *r, const struct mp_value *value)
+{
+    static const struct part_key keys[] = {{"reshard_after_forward", MP_NULL},
+                                           {"mixed_precision", MP_BOOLEAN},
+                                           {"offload", MP_BOOLEAN},
+                                           {"replicas", MP_INT}};
+    struct mp_fsdp_options *const fsdp = &r->run->fsdp;
+    const struct mp_value *const reshard = mp_value_get(value, "reshard_after_forward");
+    read_part(r, MP_KEY_FSDP, value, keys, MP_ARRAY_LEN(keys));
+    fsdp->keep_unsharded = reshard != NULL && reshard->kind == MP_BOOLEAN && !reshard->as.boolean;
+    fsdp->reshard_to = part_integer(value, "reshard_after_forward", 0);
+    fsdp->mixed_precision = part_bool(value, "mixed_precision");
+    fsdp->offload = part_bool(value, "offload");
+    fsdp->replicas = part_integer(value, "replicas", 1);
+}
+
+static void read_parallel(struct reader *r, enum mp_run_key key, const struct mp_value *value)
+{
+    struct mp_run *const run = r->run;
+    if (key == MP_KEY_DATA_PARALLEL)
+        run->parallel = (enum mp_parallel_kind)read_choice(r, key, value);
+    else if (key == MP_KEY_COLLECTIVES)
+        run->no_collectives = read_choice(r, key, value) == 1;
+    else if (key == MP_KEY_DDP)
+        read_ddp(r, value);
+    else if (key == MP_KEY_FSDP)
+        read_fsdp(r, value);
+    else
+        read_integer(r, key, value, 1, RANKS_MAX,
+                     key == MP_KEY_WORLD ? &run->world : &run->gpus_per_node);
+}
+
+static void read_value(struct reader *r, enum mp_run_key key, const struct mp_value *value)
+{
+    struct mp_run *const run = r->run;
+    switch (key) {
+    case MP_KEY_MODEL: read_model(r, value); break;
+    case MP_KEY_GPU: read_name(r, key, value, &run->gpu_value); break;
+    case MP_KEY_FRAMEWORK: read_name(r, key, value, &run->framework_value); break;
+    case MP_KEY_BATCH: read_integer(r, key, value, 1, INT_MAX_VALUE, &run->batch); break;
+    case MP_KEY_SEQ: read_integer(r, key, value, 1, INT_MAX_VALUE, &run->seq); break;
+    case MP_KEY_SEQ_LENGTHS: read_seq_lengths(r, value); break;
+    case MP_KEY_PAD_TO: read_integer(r, key, value, 0, INT_MAX_VALUE, &run->pad_to); break;
+    case MP_KEY_PRECISION: run->precision = (enum mp_precision)read_choice(r, key, value); break;
+    case MP_KEY_TF32: read_bool(r, key, value, &run->tf32); break;
+    case MP_KEY_ATTENTION: run->attention = (enum mp_attention)read_choice(r, key, value); break;
+    case MP_KEY_CHECKPOINT:
+        if (value->kind == MP_OBJECT)
+            read_checkpoint_layers(r, value);
+        else
+            run->checkpoint = (enum mp_checkpoint)read_choice(r, key, value);
+        break;
+    case MP_KEY_OPTIMIZER: run->optimizer = (enum mp_optimizer)read_choice(r, key, value); break;
+    case MP_KEY_ACCUMULATE: read_integer(r, key, value, 1, ACCUMULATE_MAX, &run->accumulate); break;
+    case MP_KEY_ITERATIONS: read_integer(r, key, value, 0, ITERATIONS_MAX, &run->iterations); break;
+    case MP_KEY_CLIP_GRAD_NORM: read_bool(r, key, value, &run->clip_grad_norm); break;
+    case MP_KEY_ZERO_GRAD: run->zero_grad_keep = read_choice(r, key, value) == 1; break;
+    case MP_KEY_RELEASE_OUTPUTS: read_bool(r, key, value, &run->release_outputs); break;
+    case MP_KEY_RETAIN_LOSSES: read_bool(r, key, value, &run->retain_losses); break;
+    case MP_KEY_ATTENTION_MASK: read_attention_mask(r, value); break;
+    case MP_KEY_USE_CACHE: read_bool(r, key, value, &run->use_cache); break;
+    case MP_KEY_EMPTY_CACHE_EACH_STEP: read_bool(r, key, value, &run->empty_cache_each_step); break;
+    case MP_KEY_ALLOCATOR_CONF: read_allocator_conf(r, value); break;
+    case MP_KEY_ALLOCATOR_LIMIT_BYTES:
+        read_bytes(r, key, value, &run->allocator_limit_bytes);
+        break;
+    case MP_KEY_INIT_DEVICE: run->init_cpu = read_choice(r, key, value) == 1; break;
+    case MP_KEY_USED: read_bytes(r, key, value, &run->used_bytes); break;
+    case MP_KEY_LORA: read_lora(r, value); break;
+    case MP_KEY_DATA_PARALLEL:
+    case MP_KEY_WORLD:
+    case MP_KEY_GPUS_PER_NODE:
+    case MP_KEY_COLLECTIVES:
+    case MP_KEY_DDP:
+    case MP_KEY_FSDP: read_parallel(r, key, value); break;
+    case MP_RUN_KEYS:
+    default: break;
+    }
+}
+
+/* ---- sources ---- */
+
+void mp_run_source_init(struct mp_run_source *source, struct mp_arena *arena)
+{
+    *source = (struct mp_run_source){.arena = arena};
+}
+
+static void source_set(struct mp_run_source *source, enum mp_run_key key, const char *origin,
+                       const struct mp_value *value)
+{
+    source->values[key] = value;
+    source->origins[key] = origin;
+    /* The later of the two ways to say how long sequences are replaces the earlier one. */
+    const enum mp_run_key other = key == MP_KEY_SEQ ? MP_KEY_SEQ_LENGTHS : MP_KEY_SEQ;
+    if ((key == MP_KEY_SEQ || key == MP_KEY_SEQ_LENGTHS) && source->origins[other] != origin)
+        source->values[other] = NULL;
+}
+
+static enum memplan_status out_of_memory(struct memplan_error *err)
+{
+    return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory");
+}
+
+enum memplan_status mp_run_source_object(struct mp_run_source *source, const char *origin,
+                                         const struct mp_value *object, struct memplan_error *err)
+{
+    struct mp_run scratch = {.batch = 1};
+    struct reader r = {.arena = source->arena, .run = &scratch};
+    const char *const kept = mp_arena_strdup(source->arena, origin);
+    if (kept == NULL)
+        return out_of_memory(err);
+    mp_problems_init(&r.problems, kept, err);
+    if (object->kind == MP_NULL)
+        mp_problems_add(&r.problems, NULL, NULL, "empty; give at least model and gpu");
+    else if (object->kind != MP_OBJECT)
+        mp_problems_add(&r.problems, object, NULL,
+                        "a run is an object with keys such as model and gpu, not %s",
+                        mp_value_kind_text(object->kind));
+    if (r.problems.n > 0)
+        return mp_problems_status(&r.problems);
+    for (size_t i = 0; i < object->as.object.length; i++) {
+        const struct mp_member *const member = &object->as.object.members[i];
+        const int key = key_index(member->key);
+        if (key < 0) {
+            if (member->key[0] != '_')
+                mp_problems_add_unknown(&r.problems, member, "", key_texts, MP_RUN_KEYS);
+            continue;
+        }
+        if (member->value->kind == MP_NULL)
+            continue;
+        read_value(&r, (enum mp_run_key)key, member->value);
+        source_set(source, (enum mp_run_key)key, kept, member->value);
+    }
+    return r.no_memory ? out_of_memory(err) : mp_problems_status(&r.problems);
+}
+
+enum memplan_status mp_run_source_file(struct mp_run_source *source, const char *path,
+                                       struct memplan_error *err)
+{
+    struct mp_strbuf text = MP_STRBUF_INIT;
+    enum memplan_status status = mp_spec_read_file(path, &text, err);
+    if (status == MEMPLAN_STATUS_OK && strspn(mp_strbuf_text(&text), " \t\r\n") == text.len) {
+        status =
+            mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: empty; give at least model and gpu", path);
+    } else if (status == MEMPLAN_STATUS_OK) {
+        struct memplan_error own = {0};
+        const struct mp_value *const value =
+            mp_yaml_parse(source->arena, path, mp_strbuf_text(&text), text.len, &own);
+        if (value != NULL) {
+            status = mp_run_source_object(source, path, value, err);
+        } else {
+            status = own.status;
+            if (err != NULL)
+                *err = own;
+        }
+    }
+    mp_strbuf_release(&text);
+    return status;
+}
+
+/* Keys whose text is taken as it stands; the others are read as YAML, so that numbers, switches and
+ * objects become what they are. */
+static bool is_text_key(enum mp_run_key key)
+{
+    switch (key) {
+    case MP_KEY_MODEL:
+    case MP_KEY_GPU:
+    case MP_KEY_FRAMEWORK:
+    case MP_KEY_PRECISION:
+    case MP_KEY_ATTENTION:
+    case MP_KEY_OPTIMIZER:
+    case MP_KEY_ZERO_GRAD:
+    case MP_KEY_ALLOCATOR_CONF:
+    case MP_KEY_ALLOCATOR_LIMIT_BYTES:
+    case MP_KEY_INIT_DEVICE:
+    case MP_KEY_USED:
+    case MP_KEY_DATA_PARALLEL:
+    case MP_KEY_COLLECTIVES: return true;
+    default: return false;
+    }
+}
+
+static const struct mp_value *string_value(struct mp_arena *arena, const char *text,
+                                           struct memplan_error *err)
+{
+    struct mp_value *const value = mp_arena_alloc(arena, sizeof *value);
+    char *const copy = mp_arena_strdup(arena, text);
+    if (value == NULL || copy == NULL) {
+        (void)out_of_memory(err);
+        return NULL;
+    }
+    value->kind = MP_STRING;
+    value->as.string.text = copy;
+    value->as.string.length = strlen(copy);
+    return value;
+}
+
+/* A text on the command line has no lines and columns worth telling. */
+static const struct mp_value *parse_text(struct mp_arena *arena, const char *origin,
+                                         const char *text, struct memplan_error *err)
+{
+    const struct mp_value *const parsed = mp_yaml_parse(arena, origin, text, strlen(text), err);
+    if (parsed == NULL)
+        return NULL;
+    struct mp_value *const value = mp_arena_alloc(arena, sizeof *value);
+    if (value == NULL) {
+        (void)out_of_memory(err);
+        return NULL;
+    }
+    *value = *parsed;
+    value->line = value->column = 0;
+    return value;
+}
+
+static const struct mp_value *text_value(struct mp_arena *arena, enum mp_run_key key,
+                                         const char *origin, const char *text,
+                                         struct memplan_error *err)
+{
+    if (is_text_key(key) && !(key == MP_KEY_MODEL && text[0] == '{'))
+        return string_value(arena, text, err);
+    if (text[strspn(text, " \t")] == '\0') {
+        (void)mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: empty; give a value", origin);
+        return NULL;
+    }
+    if (key == MP_KEY_SEQ_LENGTHS && text[0] != '[') {
+        char *const list = mp_arena_printf(arena, "[%s]", text);
+        if (list == NULL) {
+            (void)out_of_memory(err);
+            return NULL;
+        }
+        return parse_text(arena, origin, list, err);
+    }
+    return parse_text(arena, origin, text, err);
+}
+
+enum memplan_status mp_run_source_text(struct mp_run_source *source, const char *key,
+                                       const char *origin, const char *text,
+                                       struct memplan_error *err)
+{
+    const int index = key_index(key);
+    if (index < 0) {
+        const char *const closest = mp_closest(key, key_texts, MP_RUN_KEYS);
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: unknown key '%.80s'%s%s%s", origin, key,
+                            closest != NULL ? ", did you mean '" : "",
+                            closest != NULL ? closest : "", closest != NULL ? "'?" : "");
+    }
+    struct mp_run scratch = {.batch = 1};
+    struct reader r = {.arena = source->arena, .run = &scratch};
+    const char *const kept = mp_arena_strdup(source->arena, origin);
+    if (kept == NULL)
+        return out_of_memory(err);
+    struct memplan_error own = {0};
+    const struct mp_value *const value =
+        text_value(source->arena, (enum mp_run_key)index, kept, text, &own);
+    if (value == NULL) {
+        if (err != NULL)
+            *err = own;
+        return own.status;
+    }
+    mp_problems_init(&r.problems, kept, err);
+    if (value->kind != MP_NULL)
+        read_value(&r, (enum mp_run_key)index, value);
+    source_set(source, (enum mp_run_key)index, kept, value->kind == MP_NULL ? NULL : value);
+    return r.no_memory ? out_of_memory(err) : mp_problems_status(&r.problems);
+}
+
+/* ---- resolving ---- */
+
+static void set_defaults(struct mp_run *run)
+{
+    run->batch = 1;
+    run->accumulate = 1;
+    run->precision = MP_PRECISION_AMP_BF16;
+    run->allocator_conf = "";
+    run->framework_value = "hf";
+    run->world = 1;
+    run->fsdp.replicas = 1;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+/* Model, GPU and profile from their files, or from the run that went before. */
+static bool read_parts(const struct mp_run_source *source, struct mp_run *run,
+                       struct memplan_error *err)
+{
+    const struct mp_run *const like = source->like;
+    const struct mp_value *const model = run->model_value;
+    struct mp_arena *const arena = source->arena;
+    if (model->kind == MP_OBJECT) {
+        const char *const origin =
+            mp_arena_printf(arena, "%s: model", source->origins[MP_KEY_MODEL]);
+        if (origin == NULL) {
+            (void)out_of_memory(err);
+            return false;
+        }
+        run->model = mp_model_parse(arena, "model", origin, model, err);
+    } else if (like != NULL && like->model_value->kind == MP_STRING &&
+               is_same(like->model_value->as.string.text, model->as.string.text)) {
+        run->model = like->model;
+    } else {
+        run->model = mp_model_read(arena, model->as.string.text, err);
+    }
+    if (run->model == NULL)
+        return false;
+    run->gpu = like != NULL && is_same(like->gpu_value, run->gpu_value)
+                   ? like->gpu
+                   : mp_gpu_read(arena, run->gpu_value, err);
+    if (run->gpu == NULL)
+        return false;
+    run->profile = like != NULL && is_same(like->framework_value, run->framework_value)
+                       ? like->profile
+                       : mp_profile_read(arena, run->framework_value, err);
+    return run->profile != NULL;
+}
+
+/* Rounds the lengths up to pad_to; seq becomes the longest. */
+static void round_lengths(const struct mp_run_source *source, struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    const int64_t to = MP_MAX(run->pad_to, 1);
+    int64_t *const lengths =
+        run->n_seq_lengths == 0
+            ? NULL
+            : mp_arena_calloc(source->arena, run->n_seq_lengths, sizeof *lengths);
+    if (run->n_seq_lengths > 0 && lengths == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    if (run->n_seq_lengths > 0)
+        run->seq = 1;
+    for (size_t i = 0; i < run->n_seq_lengths; i++) {
+        lengths[i] = (run->seq_lengths[i] + to - 1) / to * to;
+        run->seq = MP_MAX(run->seq, lengths[i]);
+    }
+    run->seq_lengths = lengths;
+    run->seq = (run->seq + to - 1) / to * to;
+    if (run->seq > INT_MAX_VALUE)
+        mp_problems_add(&r->problems, NULL, "pad_to",
+                        "rounds %" PRId64 " tokens up past 2147483647", run->seq);
+}
+
+static void warn(struct reader *r, const char *const text)
+{
+    const char **const warnings = (const char **)(uintptr_t)r->run->warnings;
+    if (text == NULL || warnings == NULL)
+        r->no_memory = true;
+    else if (r->run->n_warnings < WARNINGS_MAX)
+        warnings[r->run->n_warnings++] = text;
+}
+
+static void check_positions(struct reader *r, int64_t positions, bool table)
+{
+    const struct mp_run *const run = r->run;
+    if (run->seq <= positions)
+        return;
+    if (table)
+        mp_problems_add(&r->problems, NULL, "seq",
+                        "%" PRId64 " is above the %" PRId64
+                        " positions of model '%s'; give at most %" PRId64,
+                        run->seq, positions, run->model->name, positions);
+    else
+        warn(r, mp_arena_printf(r->arena,
+                                "seq %" PRId64 " is beyond the %" PRId64
+                                " positions that %s was made for",
+                                run->seq, positions, run->model->name));
+}
+
+static void check_layers(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    const int64_t layers = mp_model_layers(run->model);
+    if (layers == 0 || run->n_checkpoint_layers == 0)
+        return;
+    const int32_t last = run->checkpoint_layers[run->n_checkpoint_layers - 1];
+    if (last >= layers)
+        mp_problems_add(&r->problems, NULL, "checkpoint.layers",
+                        "%" PRId32 " is not a block of model '%s'; its blocks are 0 to %" PRId64,
+                        last, run->model->name, layers - 1);
+}
+
+/* Ranks, hosts, and who shares what. */
+static void check_parallel(const struct mp_run_source *source, struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    const struct mp_value *const world = source->values[MP_KEY_WORLD];
+    if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
+        mp_problems_add(&r->problems, world, "world", "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2",
+                        run->world);
+    if (!mp_run_is_given(run, MP_KEY_GPUS_PER_NODE))
+        run->gpus_per_node = MP_MIN(run->world, GPUS_PER_NODE_DEFAULT);
+    if (run->world % run->gpus_per_node != 0)
+        mp_problems_add(&r->problems, world, "world",
+                        "%" PRId64 " ranks do not fill hosts of %" PRId64 "; give gpus_per_node", run->world,
+                        run->gpus_per_node);
+    if (run->world % run->fsdp.replicas != 0)
+        mp_problems_add(&r->problems, NULL, "fsdp.replicas", "%" PRId64 " does not divide %" PRId64 " ranks",
+                        run->fsdp.replicas, run->world);
+    else if (run->fsdp.reshard_to > 0 && run->world / run->fsdp.replicas % run->fsdp.reshard_to != 0)
+        mp_problems_add(&r->problems, NULL, "fsdp.reshard_after_forward",
+                        "%" PRId64 " does not divide the %" PRId64 " ranks that share the weights", run->fsdp.reshard_to,
+                        run->world / run->fsdp.replicas);
+}
+
+static void check_precision(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    const bool bf16 =
+        run->precision == MP_PRECISION_BF16 || run->precision == MP_PRECISION_AMP_BF16;
+    if (bf16 && !run->gpu->bf16)
+        warn(r, mp_arena_printf(r->arena,
+                                "%s has no native bfloat16 (compute capability %d.%d): it is "
+                                "emulated and slow, amp-fp16 "
+                                "is what such cards are used with",
+                                run->gpu->name, run->gpu->compute_capability / 10,
+                                run->gpu->compute_capability % 10));
+}
+
+/* What this release does not simulate. */
+static bool check_supported(const struct mp_run_source *source, struct memplan_error *err)
+{
+    const struct mp_value *const parallel = source->values[MP_KEY_DATA_PARALLEL];
+    if (source->values[MP_KEY_LORA] != NULL) {
+        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s%s: not supported yet; leave it out",
+                           source->origins[MP_KEY_LORA],
+                           is_flag(source->origins[MP_KEY_LORA]) ? "" : ": lora");
+        return false;
+    }
+    if (parallel != NULL && strncmp(parallel->as.string.text, "deepspeed-", 10) == 0) {
+        (void)mp_error_set(
+            err, MEMPLAN_STATUS_UNSUPPORTED,
+            "%s: %s\"%s\" is not supported yet; ddp, zero1 and fsdp2 are",
+            source->origins[MP_KEY_DATA_PARALLEL],
+            is_flag(source->origins[MP_KEY_DATA_PARALLEL]) ? "" : "data_parallel: ",
+            parallel->as.string.text);
+        return false;
+    }
+    return true;
+}
+
+static void read_all(const struct mp_run_source *source, struct reader *r)
+{
+    for (int key = 0; key < MP_RUN_KEYS; key++) {
+        if (source->values[key] == NULL)
+            continue;
+        if (r->problems.n == 0)
+            r->problems.origin = source->origins[key];
+        read_value(r, (enum mp_run_key)key, source->values[key]);
+        r->run->given |= UINT64_C(1) << key;
+    }
+    if (r->problems.n == 0)
+        r->problems.origin = NULL;
+    if (source->values[MP_KEY_MODEL] == NULL)
+        mp_problems_add(
+            &r->problems, NULL, "model",
+            "missing; name one of 'memplan list models' or give the path of a config.json");
+    if (source->values[MP_KEY_GPU] == NULL)
+        mp_problems_add(&r->problems, NULL, "gpu",
+                        "missing; name one of 'memplan list gpus', a GPU file, or auto");
+    if (source->values[MP_KEY_SEQ] != NULL && source->values[MP_KEY_SEQ_LENGTHS] != NULL)
+        mp_problems_add(&r->problems, source->values[MP_KEY_SEQ_LENGTHS], "seq_lengths",
+                        "says how long sequences are, and so does seq; give one of them");
+}
+
+/* Defaults that depend on model and GPU, then the checks that need both. */
+static void complete(const struct mp_run_source *source, struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    bool table = false;
+    const int64_t positions = mp_model_positions(run->model, &table);
+    if (!mp_run_is_given(run, MP_KEY_PRECISION) && !run->gpu->bf16)
+        run->precision = MP_PRECISION_AMP_FP16;
+    if (!mp_run_is_given(run, MP_KEY_SEQ))
+        run->seq = MP_MIN(positions, DEFAULT_SEQ_MAX);
+    round_lengths(source, r);
+    check_positions(r, positions, table);
+    check_layers(r);
+    check_parallel(source, r);
+    check_precision(r);
+}
+
+const struct mp_run *mp_run_resolve(const struct mp_run_source *source, struct memplan_error *err)
+{
+    struct mp_run *const run = mp_arena_alloc(source->arena, sizeof *run);
+    const char **const warnings = mp_arena_calloc(source->arena, WARNINGS_MAX, sizeof *warnings);
+    struct reader r = {.arena = source->arena, .run = run};
+    if (run == NULL || warnings == NULL) {
+        (void)out_of_memory(err);
+        return NULL;
+    }
+    set_defaults(run);
+    run->warnings = warnings;
+    run->max_batch = source->max_batch;
+    mp_problems_init(&r.problems, NULL, err);
+    r.problems.origin = "";
+    read_all(source, &r);
+    if (r.problems.n > 0)
+        return NULL;
+    if (!check_supported(source, err) || !read_parts(source, run, err))
+        return NULL;
+    complete(source, &r);
+    if (r.no_memory)
+        (void)out_of_memory(err);
+    return r.no_memory || r.problems.n > 0 ? NULL : run;
+}
+
+/* ---- describing ---- */
+
+bool mp_run_is_given(const struct mp_run *run, enum mp_run_key key)
+{
+    return (run->given >> (unsigned)key & 1) != 0;
+}
+
+static void add_bool(struct mp_strbuf *out, bool value)
+{
+    mp_strbuf_addstr(out, value ? "true" : "false");
+}
+
+static void add_list(struct mp_strbuf *out, const struct mp_run *run, enum mp_run_key key)
+{
+    if (key == MP_KEY_SEQ_LENGTHS) {
+        for (size_t i = 0; i < run->n_seq_lengths; i++)
+            mp_strbuf_addf(out, "%s%" PRId64, i == 0 ? "" : ",", run->seq_lengths[i]);
+        return;
+    }
+    mp_strbuf_addstr(out, mp_checkpoint_text(run->checkpoint));
+    for (size_t i = 0; i < run->n_checkpoint_layers; i++)
+        mp_strbuf_addf(out, "%s%" PRId32, i == 0 ? " " : ",", run->checkpoint_layers[i]);
+}
+
+void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_strbuf *out)
+{
+    switch (key) {
+    case MP_KEY_MODEL: mp_strbuf_addstr(out, run->model->name); break;
+    case MP_KEY_GPU: mp_strbuf_addstr(out, run->gpu->name); break;
+    case MP_KEY_FRAMEWORK: mp_strbuf_addstr(out, run->profile->name); break;
+    case MP_KEY_BATCH: mp_strbuf_addf(out, "%" PRId64, run->batch); break;
+    case MP_KEY_SEQ: mp_strbuf_addf(out, "%" PRId64, run->seq); break;
+    case MP_KEY_SEQ_LENGTHS:
+    case MP_KEY_CHECKPOINT: add_list(out, run, key); break;
+    case MP_KEY_PAD_TO:
+        if (run->pad_to > 0)
+            mp_strbuf_addf(out, "%" PRId64, run->pad_to);
+        break;
+    case MP_KEY_PRECISION: mp_strbuf_addstr(out, mp_precision_text(run->precision)); break;
+    case MP_KEY_TF32: add_bool(out, run->tf32); break;
+    case MP_KEY_ATTENTION: mp_strbuf_addstr(out, mp_attention_text(run->attention)); break;
+    case MP_KEY_OPTIMIZER: mp_strbuf_addstr(out, mp_optimizer_text(run->optimizer)); break;
+    case MP_KEY_ACCUMULATE: mp_strbuf_addf(out, "%" PRId64, run->accumulate); break;
+    case MP_KEY_ITERATIONS: mp_strbuf_addf(out, "%" PRId64, run->iterations); break;
+    case MP_KEY_CLIP_GRAD_NORM: add_bool(out, run->clip_grad_norm); break;
+    case MP_KEY_ZERO_GRAD:
+        mp_strbuf_addstr(out, run->zero_grad_keep ? "keep" : "set_to_none");
+        break;
+    case MP_KEY_RELEASE_OUTPUTS: add_bool(out, run->release_outputs); break;
+    case MP_KEY_RETAIN_LOSSES: add_bool(out, run->retain_losses); break;
+    case MP_KEY_ATTENTION_MASK:
+        mp_strbuf_addstr(out, run->attention_mask == MP_MASK_PADDED ? "padded"
+                              : run->attention_mask == MP_MASK_ONES ? "true"
+                                                                    : "false");
+        break;
+    case MP_KEY_USE_CACHE: add_bool(out, run->use_cache); break;
+    case MP_KEY_EMPTY_CACHE_EACH_STEP: add_bool(out, run->empty_cache_each_step); break;
+    case MP_KEY_ALLOCATOR_CONF: mp_strbuf_addstr(out, run->allocator_conf); break;
+    case MP_KEY_ALLOCATOR_LIMIT_BYTES:
+        if (run->allocator_limit_bytes > 0)
+            mp_strbuf_addf(out, "%" PRIu64, run->allocator_limit_bytes);
+        break;
+    case MP_KEY_INIT_DEVICE: mp_strbuf_addstr(out, run->init_cpu ? "cpu" : "cuda"); break;
+    case MP_KEY_USED:
+        if (run->used_bytes > 0)
+            mp_strbuf_addf(out, "%" PRIu64, run->used_bytes);
+        break;
+    case MP_KEY_DATA_PARALLEL: mp_strbuf_addstr(out, mp_parallel_text(run->parallel)); break;
+    case MP_KEY_WORLD: mp_strbuf_addf(out, "%" PRId64, run->world); break;
+    case MP_KEY_GPUS_PER_NODE:
+        if (run->parallel != MP_PARALLEL_NONE)
+            mp_strbuf_addf(out, "%" PRId64, run->gpus_per_node);
+        break;
+    case MP_KEY_COLLECTIVES:
+        if (run->parallel != MP_PARALLEL_NONE)
+            mp_strbuf_addstr(out, run->no_collectives ? "none" : "nccl");
+        break;
+    case MP_KEY_LORA:
+    case MP_KEY_DDP:
+    case MP_KEY_FSDP:
+    case MP_RUN_KEYS:
+    default: break;
+    }
+}
+
+void mp_run_describe_assumed(const struct mp_run *run, struct mp_strbuf *out)
+{
+    struct mp_strbuf off = MP_STRBUF_INIT;
+    bool first = true;
+    for (int key = MP_KEY_FRAMEWORK; key < MP_RUN_KEYS; key++) {
+        if (mp_run_is_given(run, (enum mp_run_key)key))
+            continue;
+        if (key == MP_KEY_SEQ && run->n_seq_lengths > 0)
+            continue; /* they replace it */
+        struct mp_strbuf value = MP_STRBUF_INIT;
+        mp_run_value_text(run, (enum mp_run_key)key, &value);
+        const char *const text = mp_strbuf_text(&value);
+        if (key == MP_KEY_ITERATIONS && run->iterations == 0)
+            mp_strbuf_addf(out, "%siterations until memory repeats", first ? "" : ", ");
+        else if (strcmp(text, "false") == 0)
+            mp_strbuf_addf(&off, "%s%s", off.len == 0 ? "" : ", ", key_texts[key]);
+        else if (text[0] != '\0')
+            mp_strbuf_addf(out, "%s%s %s", first ? "" : ", ", key_texts[key], text);
+        first = first && out->len == 0;
+        mp_strbuf_release(&value);
+    }
+    if (off.len > 0)
+        mp_strbuf_addf(out, "%soff: %s", out->len == 0 ? "" : "; ", mp_strbuf_text(&off));
+    mp_strbuf_release(&off);
+}
+
+static void write_model(const struct mp_run *run, struct mp_json_writer *w)
+{
+    if (run->model_value != NULL && run->model_value->kind == MP_STRING)
+        mp_json_string(w, "model", run->model_value->as.string.text);
+    else
+        mp_json_value(w, "model", run->model->config);
+}
+
+static void write_checkpoint(const struct mp_run *run, struct mp_json_writer *w)
+{
+    if (run->checkpoint != MP_CHECKPOINT_LAYERS) {
+        mp_json_string(w, "checkpoint", mp_checkpoint_text(run->checkpoint));
+        return;
+    }
+    mp_json_object(w, "checkpoint");
+    mp_json_array(w, "layers");
+    for (size_t i = 0; i < run->n_checkpoint_layers; i++)
+        mp_json_int(w, NULL, run->checkpoint_layers[i]);
+    mp_json_end_array(w);
+    mp_json_end_object(w);
+}
+
+static void write_lengths(const struct mp_run *run, struct mp_json_writer *w)
+{
+    if (run->n_seq_lengths == 0) {
+        mp_json_int(w, "seq", run->seq);
+    } else {
+        mp_json_array(w, "seq_lengths");
+        for (size_t i = 0; i < run->n_seq_lengths; i++)
+            mp_json_int(w, NULL, run->seq_lengths[i]);
+        mp_json_end_array(w);
+    }
+    if (run->pad_to > 0)
+        mp_json_int(w, "pad_to", run->pad_to);
+}
+
+static void write_ddp(const struct mp_ddp_options *ddp, struct mp_json_writer *w)
+{
+    mp_json_object(w, "ddp");
+    if (ddp->bucket_cap_mb > 0)
+        mp_json_double(w, "bucket_cap_mb", ddp->bucket_cap_mb);
+    mp_json_bool(w, "gradient_as_bucket_view", ddp->gradient_as_bucket_view);
+    mp_json_bool(w, "static_graph", ddp->static_graph);
+    mp_json_bool(w, "find_unused_parameters", ddp->find_unused_parameters);
+    mp_json_bool(w, "no_sync", ddp->no_sync);
+    mp_json_string(w, "compression", mp_compression_text(ddp->compression));
+    mp_json_end_object(w);
+}
+
+static void write_fsdp(const struct mp_fsdp_options *fsdp, struct mp_json_writer *w)
+{
+    mp_json_object(w, "fsdp");
+    if (fsdp->reshard_to > 0)
+        mp_json_int(w, "reshard_after_forward", fsdp->reshard_to);
+    else
+        mp_json_bool(w, "reshard_after_forward", !fsdp->keep_unsharded);
+    mp_json_bool(w, "mixed_precision", fsdp->mixed_precision);
+    mp_json_bool(w, "offload", fsdp->offload);
+    if (fsdp->replicas > 1)
+        mp_json_int(w, "replicas", fsdp->replicas);
+    mp_json_end_object(w);
+}
+
+static void write_parallel(const struct mp_run *run, struct mp_json_writer *w)
+{
+    if (run->parallel == MP_PARALLEL_NONE)
+        return;
+    mp_json_string(w, "data_parallel", mp_parallel_text(run->parallel));
+    mp_json_int(w, "world", run->world);
+    mp_json_int(w, "gpus_per_node", run->gpus_per_node);
+    mp_json_string(w, "collectives", run->no_collectives ? "none" : "nccl");
+    if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
+        write_ddp(&run->ddp, w);
+    else if (run->parallel == MP_PARALLEL_FSDP2)
+        write_fsdp(&run->fsdp, w);
+}
+
+void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const char *key)
+{
+    mp_json_object(w, key);
+    write_model(run, w);
+    mp_json_string(w, "gpu", run->gpu_value);
+    mp_json_string(w, "framework", run->framework_value);
+    mp_json_int(w, "batch", run->batch);
+    write_lengths(run, w);
+    mp_json_string(w, "precision", mp_precision_text(run->precision));
+    mp_json_bool(w, "tf32", run->tf32);
+    mp_json_string(w, "attention", mp_attention_text(run->attention));
+    write_checkpoint(run, w);
+    mp_json_string(w, "optimizer", mp_optimizer_text(run->optimizer));
+    mp_json_int(w, "accumulate", run->accumulate);
+    mp_json_int(w, "iterations", run->iterations);
+    mp_json_bool(w, "clip_grad_norm", run->clip_grad_norm);
+    mp_json_string(w, "zero_grad", run->zero_grad_keep ? "keep" : "set_to_none");
+    mp_json_bool(w, "release_outputs", run->release_outputs);
+    mp_json_bool(w, "retain_losses", run->retain_losses);
+    if (run->attention_mask == MP_MASK_PADDED)
+        mp_json_string(w, "attention_mask", "padded");
+    else
+        mp_json_bool(w, "attention_mask", run->attention_mask == MP_MASK_ONES);
+    mp_json_bool(w, "use_cache", run->use_cache);
+    mp_json_bool(w, "empty_cache_each_step", run->empty_cache_each_step);
+    if (run->allocator_conf[0] != '\0')
+        mp_json_string(w, "allocator_conf", run->allocator_conf);
+    if (run->allocator_limit_bytes > 0)
+        mp_json_uint(w, "allocator_limit_bytes", run->allocator_limit_bytes);
+    mp_json_string(w, "init_device", run->init_cpu ? "cpu" : "cuda");
+    if (run->used_bytes > 0)
+        mp_json_uint(w, "used", run->used_bytes);
+    write_parallel(run, w);
+    mp_json_end_object(w);
+}

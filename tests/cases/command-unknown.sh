@@ -1,0 +1,2 @@
+# a mistyped command
+memplan lst models

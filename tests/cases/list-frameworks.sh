@@ -1,0 +1,2 @@
+# profiles and the versions they mirror
+memplan list frameworks

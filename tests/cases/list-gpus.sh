@@ -1,0 +1,2 @@
+# every shipped card, and where its capacity is known from
+memplan list gpus

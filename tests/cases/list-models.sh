@@ -1,0 +1,2 @@
+# every shipped model, with the numbers that identify it
+memplan list models

@@ -1,0 +1,2 @@
+# one line and where to look
+memplan list gpu

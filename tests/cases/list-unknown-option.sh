@@ -1,0 +1,2 @@
+# an unknown option names the closest
+memplan list --jsn models
