@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From a run spec to a verdict: the shadow run writes the program, the allocator replays it under the card's capacity.
+ *
+ *     run ──> job (build, step, step, …) ──> program ──> allocator ──> fits, peaks, phases, or the request that found no room
+ *
+ * Steps are simulated until the allocator's state repeats (then the next step would repeat the last one), or as many as the spec says.
+ */
+#ifndef MP_EVALUATE_H
+#define MP_EVALUATE_H
+
+#include "memory/allocator.h"
+#include "shadow/program.h"
+#include "spec/run.h"
+
+#define MP_MAX_STEPS 10 /* where the spec says "until the state repeats" */
+
+struct mp_phase_peaks {
+    const char *name; /* of the program's phase; for repeated steps their own */
+    uint64_t requested_bytes, requested_peak_bytes, allocated_peak_bytes, reserved_peak_bytes;
+};
+
+struct mp_evaluation {
+    const struct mp_run *run;
+    struct mp_program program;
+
+    bool oom;
+    uint32_t oom_event;              /* the ALLOC that failed */
+    struct mp_allocator_oom oom_info;
+    bool fits;                       /* not oom */
+
+    uint64_t requested_bytes, allocated_bytes, reserved_bytes; /* peaks of the whole run */
+    uint64_t context_bytes;          /* outside the allocator, as NVML shows it */
+    uint64_t context_low_bytes, context_high_bytes; /* range, where it was never measured on this card */
+    uint64_t device_used_bytes;      /* reserved + context + used by others */
+    uint64_t total_bytes;            /* of the card */
+    uint64_t available_bytes;        /* to this process's allocator: total - unavailable - used, or the cap */
+    enum mp_kernel_set kernels;
+    bool fits_high;                  /* would it also fit if everything outside took the high end of its range */
+
+    uint32_t peak_event;             /* the ALLOC after which allocated bytes were highest */
+    uint64_t peak_requested_bytes, peak_allocated_bytes, peak_reserved_bytes; /* at that moment */
+    struct mp_allocator_stats stats; /* at the end */
+
+    struct mp_phase_peaks *phases;   /* in the arena; repeated steps filled in up to run->iterations */
+    size_t n_phases;
+    int64_t steps;                   /* simulated */
+    int64_t period;                  /* the last step's end state equals that of the step `period` before; 0: never seen */
+    struct mp_allocator *allocator;  /* its end state; owned */
+    struct mp_arena arena;
+};
+
+struct mp_evaluate_options {
+    bool keep_tags;  /* for attribution */
+    bool keep_ops;   /* for --program */
+    mp_allocator_observer *observer; /* sees every action of the allocator; may be NULL */
+    void *observer_context;
+};
+
+/** Evaluate run (which must outlive *e). options may be NULL. On failure *e needs no release. */
+enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
+                                struct memplan_error *err);
+void mp_evaluation_release(struct mp_evaluation *e);
+
+/** Does it fit? The short way for searches: nothing is kept. */
+enum memplan_status mp_fits(const struct mp_run *run, bool *fits, struct memplan_error *err);
+
+/**
+ * Largest micro-batch that fits: doubling from 1, then bisection. 0: not even one. *again: a larger one that fits although
+ * *max_batch + 1 does not, 0 when none was seen among the tries.
+ */
+enum memplan_status mp_max_batch(const struct mp_run *run, int64_t *max_batch, int64_t *again, struct memplan_error *err);
+
+#endif

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: MIT */
+/* Predicted beside measured. A run counts for a quantity if it measured it; unsupported runs are entries, but count for nothing. */
+#include "report/compare.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/units.h"
+
+const char *mp_quantity_text(enum mp_quantity quantity)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        MP_QUANTITY_MAP(X)
+#undef X
+    };
+    return texts[quantity];
+}
+
+/* ---- requirements ---- */
+
+static bool parse_quantity(const char *text, size_t length, enum mp_quantity *quantity)
+{
+    for (int i = 0; i < MP_QUANTITY_COUNT; i++) {
+        const char *name = mp_quantity_text((enum mp_quantity)i);
+        if (strlen(name) == length && memcmp(name, text, length) == 0) {
+            *quantity = (enum mp_quantity)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "1%", "0.5%", "0": a number; *end after it and its percent sign */
+static bool parse_share(const char *text, double *share, const char **end)
+{
+    char *after;
+    *share = strtod(text, &after);
+    if (after == text || !(*share >= 0))
+        return false;
+    if (*after == '%') {
+        *share /= 100;
+        after++;
+    }
+    *end = after;
+    return true;
+}
+
+enum memplan_status mp_requirements_parse(const char *text, struct mp_requirement *out, size_t *n, struct memplan_error *err)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        struct mp_requirement *r = &out[*n];
+        const char *colon = strchr(at, ':'), *end;
+        char *after;
+        if (*n == MP_MAX_REQUIREMENTS)
+            return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--require: more than %d requirements", MP_MAX_REQUIREMENTS);
+        if (!colon || !parse_quantity(at, (size_t)(colon - at), &r->quantity) || !parse_share(colon + 1, &r->tolerance, &end) || *end != ':')
+            return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                "--require: '%.60s' is not QUANTITY:TOLERANCE:PERCENT, as in reserved:1%%:95; quantities: requested, allocated, "
+                                "reserved, device_used, oom, max_batch",
+                                at);
+        r->percent = strtod(end + 1, &after);
+        if (after == end + 1 || !(r->percent >= 0 && r->percent <= 100) || (*after && *after != ','))
+            return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--require: '%.60s': the last number is a percentage of runs, 0 to 100", at);
+        ++*n;
+        at = *after ? after + 1 : after;
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
+/* ---- errors ---- */
+
+static bool add_error(struct mp_errors *errors, double predicted, double measured)
+{
+    if (errors->n == errors->capacity) {
+        const size_t wanted = errors->capacity ? errors->capacity * 2 : 128;
+        double *values = mp_realloc(errors->values, wanted * sizeof *values);
+        if (!values)
+            return false;
+        errors->values = values;
+        errors->capacity = wanted;
+    }
+    const double difference = fabs(predicted - measured);
+    errors->values[errors->n++] = difference == 0 ? 0 : measured == 0 ? INFINITY : difference / fabs(measured);
+    errors->n_exact += difference == 0;
+    return true;
+}
+
+static bool add_bytes(struct mp_comparison *c, enum mp_quantity quantity, uint64_t predicted, int64_t measured)
+{
+    return measured < 0 || add_error(&c->errors[quantity], (double)predicted, (double)measured);
+}
+
+/* Requested bytes count as exact only if every phase is. */
+static bool phases_agree(const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    if (m->n_phases && m->n_phases != e->n_phases)
+        return false;
+    for (size_t i = 0; i < m->n_phases; i++) {
+        const struct mp_measured_phase *phase = &m->phases[i];
+        if (strcmp(phase->phase, e->phases[i].name) != 0)
+            return false;
+        if (phase->requested >= 0 && (uint64_t)phase->requested != e->phases[i].requested_bytes)
+            return false;
+        if (phase->requested_peak >= 0 && (uint64_t)phase->requested_peak != e->phases[i].requested_peak_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* The worst relative error of any phase's figures. */
+static double worst_phase_error(const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    double worst = m->n_phases && m->n_phases != e->n_phases ? INFINITY : 0;
+    for (size_t i = 0; i < m->n_phases && i < e->n_phases; i++) {
+        const struct mp_measured_phase *phase = &m->phases[i];
+        const int64_t measured[] = {phase->requested, phase->requested_peak};
+        const uint64_t predicted[] = {e->phases[i].requested_bytes, e->phases[i].requested_peak_bytes};
+        for (int k = 0; k < 2; k++)
+            if (measured[k] > 0)
+                worst = MP_MAX(worst, fabs((double)predicted[k] - (double)measured[k]) / (double)measured[k]);
+    }
+    return worst;
+}
+
+static bool add_requested(struct mp_comparison *c, const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    if (m->requested_bytes < 0 && !m->n_phases)
+        return true;
+    const bool total_agrees = m->requested_bytes < 0 || (uint64_t)m->requested_bytes == e->requested_bytes;
+    if (total_agrees && phases_agree(e, m))
+        return add_error(&c->errors[MP_QUANTITY_REQUESTED], 0, 0);
+    double error = worst_phase_error(e, m);
+    if (m->requested_bytes > 0)
+        error = MP_MAX(error, fabs((double)e->requested_bytes - (double)m->requested_bytes) / (double)m->requested_bytes);
+    return add_error(&c->errors[MP_QUANTITY_REQUESTED], 1 + (error > 0 ? error : 1e-12), 1);
+}
+
+static bool add_measured(struct mp_comparison *c, const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    bool ok = true;
+    if (m->oom >= 0)
+        ok = add_error(&c->errors[MP_QUANTITY_OOM], e->oom, m->oom);
+    c->n_died_unseen += m->oom == 1 && !e->oom;
+    if (m->oom == 1 || e->oom)
+        return ok;
+    return ok && add_requested(c, e, m) && add_bytes(c, MP_QUANTITY_ALLOCATED, e->allocated_bytes, m->allocated_bytes) &&
+           add_bytes(c, MP_QUANTITY_RESERVED, e->reserved_bytes, m->reserved_bytes) &&
+           add_bytes(c, MP_QUANTITY_DEVICE_USED, e->device_used_bytes, m->device_used_bytes);
+}
+
+/* ---- entries ---- */
+
+static void json_head(struct mp_comparison *c, const struct mp_measured_line *line, const char *status)
+{
+    mp_json_object(&c->writer, NULL);
+    mp_json_string(&c->writer, "id", line->id);
+    mp_json_string(&c->writer, "status", status);
+}
+
+static void json_phases(struct mp_json_writer *w, const struct mp_evaluation *e)
+{
+    mp_json_array(w, "phases");
+    for (size_t i = 0; i < e->n_phases; i++) {
+        mp_json_object(w, NULL);
+        mp_json_string(w, "phase", e->phases[i].name);
+        mp_json_uint(w, "requested", e->phases[i].requested_bytes);
+        mp_json_uint(w, "requested_peak", e->phases[i].requested_peak_bytes);
+        mp_json_uint(w, "allocated_peak", e->phases[i].allocated_peak_bytes);
+        mp_json_uint(w, "reserved_peak", e->phases[i].reserved_peak_bytes);
+        mp_json_end_object(w);
+    }
+    mp_json_end_array(w);
+}
+
+static void json_predicted(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_evaluation *e)
+{
+    struct mp_json_writer *w = &c->writer;
+    json_head(c, line, "ok");
+    mp_json_object(w, "predicted");
+    mp_json_bool(w, "oom", e->oom);
+    mp_json_uint(w, "requested_bytes", e->requested_bytes);
+    mp_json_uint(w, "allocated_bytes", e->allocated_bytes);
+    mp_json_uint(w, "reserved_bytes", e->reserved_bytes);
+    mp_json_uint(w, "device_used_bytes", e->device_used_bytes);
+    json_phases(w, e);
+    mp_json_end_object(w);
+    mp_json_end_object(w);
+}
+
+static void error_cell(struct mp_table *table, uint64_t predicted, int64_t measured)
+{
+    if (measured < 0)
+        mp_table_cell(table, "-");
+    else if ((uint64_t)measured == predicted)
+        mp_table_cell(table, "exact");
+    else
+        mp_table_cell(table, "%+.4f %%", 100 * ((double)predicted - (double)measured) / (double)MP_MAX(measured, 1));
+}
+
+static void text_predicted(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_evaluation *e)
+{
+    static const struct mp_measured nothing = {.oom = -1, .requested_bytes = -1, .allocated_bytes = -1, .reserved_bytes = -1,
+                                               .device_used_bytes = -1, .non_allocator_bytes = -1, .max_batch = -1};
+    const struct mp_measured *m = line->measured ? line->measured : &nothing;
+    struct mp_strbuf bytes = MP_STRBUF_INIT;
+    mp_bytes_format(&bytes, e->device_used_bytes);
+    mp_table_cell(c->table, "%s", line->id);
+    mp_table_cell(c->table, "%s", mp_strbuf_text(&bytes));
+    mp_strbuf_release(&bytes);
+    if (e->oom || m->oom == 1) {
+        mp_table_cell(c->table, m->oom < 0 ? "dies" : e->oom == (m->oom == 1) ? "dies, as measured" : e->oom ? "dies, measured: runs" : "runs, measured: DIES");
+        for (int i = 0; i < 3; i++)
+            mp_table_cell(c->table, " ");
+        return;
+    }
+    if (m->n_phases && !phases_agree(e, m) && (uint64_t)m->requested_bytes == e->requested_bytes)
+        mp_table_cell(c->table, "a phase differs");
+    else
+        error_cell(c->table, e->requested_bytes, m->requested_bytes);
+    error_cell(c->table, e->allocated_bytes, m->allocated_bytes);
+    error_cell(c->table, e->reserved_bytes, m->reserved_bytes);
+    error_cell(c->table, e->device_used_bytes, m->device_used_bytes);
+}
+
+static void add_refused(struct mp_comparison *c, const struct mp_measured_line *line, const struct memplan_error *why)
+{
+    const bool unsupported = why->status == MEMPLAN_STATUS_UNSUPPORTED;
+    ++*(unsupported ? &c->n_unsupported : &c->n_failed);
+    if (c->want_json) {
+        json_head(c, line, unsupported ? "unsupported" : "error");
+        mp_json_null(&c->writer, "predicted");
+        mp_json_string(&c->writer, "message", why->text);
+        mp_json_end_object(&c->writer);
+        return;
+    }
+    mp_table_cell(c->table, "%s", line->id);
+    mp_table_cell(c->table, unsupported ? "unsupported" : "error");
+    mp_table_cell(c->table, "%.100s", why->text);
+    for (int i = 0; i < 3; i++)
+        mp_table_cell(c->table, " ");
+}
+
+static enum memplan_status add_max_batch(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_run *run,
+                                         struct memplan_error *err)
+{
+    int64_t batch, again;
+    const enum memplan_status status = mp_max_batch(run, &batch, &again, err);
+    if (status)
+        return status;
+    c->n_ok++;
+    if (!add_error(&c->errors[MP_QUANTITY_MAX_BATCH], (double)batch, (double)line->measured->max_batch))
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while comparing");
+    if (c->want_json) {
+        json_head(c, line, "ok");
+        mp_json_object(&c->writer, "predicted");
+        mp_json_int(&c->writer, "max_batch", batch);
+        mp_json_end_object(&c->writer);
+        mp_json_end_object(&c->writer);
+        return MEMPLAN_STATUS_OK;
+    }
+    mp_table_cell(c->table, "%s", line->id);
+    mp_table_cell(c->table, "max batch %" PRId64, batch);
+    mp_table_cell(c->table, batch == line->measured->max_batch ? "exact" : "measured %" PRId64, line->measured->max_batch);
+    for (int i = 0; i < 3; i++)
+        mp_table_cell(c->table, " ");
+    return MEMPLAN_STATUS_OK;
+}
+
+static enum memplan_status add_run(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_run *run, struct memplan_error *err)
+{
+    struct mp_evaluation e;
+    if (line->measured && line->measured->max_batch >= 0)
+        return add_max_batch(c, line, run, err);
+    const enum memplan_status status = mp_evaluate(run, NULL, &e, err);
+    if (status)
+        return status;
+    c->n_ok++;
+    const bool ok = !line->measured || add_measured(c, &e, line->measured);
+    if (c->want_json)
+        json_predicted(c, line, &e);
+    else
+        text_predicted(c, line, &e);
+    mp_evaluation_release(&e);
+    return ok ? MEMPLAN_STATUS_OK : mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while comparing");
+}
+
+/* ---- life cycle ---- */
+
+void mp_comparison_init(struct mp_comparison *c, bool want_json)
+{
+    static const char *const titles[] = {"run", "device used", "requested", "allocated", "reserved", "device used"};
+    *c = (struct mp_comparison){.want_json = want_json};
+    if (want_json) {
+        mp_json_init(&c->writer, &c->json, 0);
+        mp_json_object(&c->writer, NULL);
+        mp_json_int(&c->writer, "schema_version", MP_COMPARE_SCHEMA_VERSION);
+        mp_json_array(&c->writer, "runs");
+        return;
+    }
+    c->table = mp_table_new("lrrrrr");
+    for (size_t i = 0; i < MP_ARRAY_LEN(titles); i++)
+        mp_table_cell(c->table, "%s", titles[i]);
+    mp_table_rule(c->table);
+}
+
+void mp_comparison_release(struct mp_comparison *c)
+{
+    for (int i = 0; i < MP_QUANTITY_COUNT; i++)
+        free(c->errors[i].values);
+    mp_strbuf_release(&c->json);
+    mp_table_free(c->table);
+}
+
+enum memplan_status mp_comparison_add(struct mp_comparison *c, const struct mp_measured_line *line, struct mp_arena *arena,
+                                      const struct mp_run *like, struct memplan_error *err)
+{
+    struct mp_run_source source;
+    struct memplan_error why = {0};
+    mp_run_source_init(&source, arena);
+    source.like = like;
+    c->n_lines++;
+    enum memplan_status status = mp_run_source_object(&source, line->origin, line->run, &why);
+    if (!status) {
+        const struct mp_run *run = mp_run_resolve(&source, &why);
+        status = run ? add_run(c, line, run, &why) : why.status;
+    }
+    if (status == MEMPLAN_STATUS_NOMEM)
+        return mp_error_set(err, status, "%s", why.text);
+    if (status)
+        add_refused(c, line, &why);
+    return MEMPLAN_STATUS_OK;
+}
+
+void mp_comparison_add_damaged(struct mp_comparison *c, const struct mp_measured_line *line, const struct memplan_error *why)
+{
+    c->n_lines++;
+    add_refused(c, line, why);
+}
+
+/* ---- summary ---- */
+
+static double share_within(const struct mp_errors *errors, double tolerance)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < errors->n; i++)
+        n += errors->values[i] <= tolerance;
+    return errors->n ? 100.0 * (double)n / (double)errors->n : 100;
+}
+
+static double worst(const struct mp_errors *errors)
+{
+    double w = 0;
+    for (size_t i = 0; i < errors->n; i++)
+        w = MP_MAX(w, errors->values[i]);
+    return w;
+}
+
+static void json_summary(struct mp_comparison *c)
+{
+    struct mp_json_writer *w = &c->writer;
+    mp_json_object(w, "summary");
+    mp_json_uint(w, "lines", c->n_lines);
+    mp_json_uint(w, "ok", c->n_ok);
+    mp_json_uint(w, "unsupported", c->n_unsupported);
+    mp_json_uint(w, "errors", c->n_failed);
+    mp_json_uint(w, "died_but_predicted_to_fit", c->n_died_unseen);
+    for (int i = 0; i < MP_QUANTITY_COUNT; i++) {
+        const struct mp_errors *errors = &c->errors[i];
+        mp_json_object(w, mp_quantity_text((enum mp_quantity)i));
+        mp_json_uint(w, "runs", errors->n);
+        mp_json_uint(w, "exact", errors->n_exact);
+        mp_json_double(w, "worst_relative_error", worst(errors));
+        mp_json_end_object(w);
+    }
+    mp_json_end_object(w);
+}
+
+static void text_summary(const struct mp_comparison *c, struct mp_strbuf *out)
+{
+    static const double tolerances[] = {0.001, 0.005, 0.01};
+    struct mp_table *table = mp_table_new("lrrrrrr");
+    static const char *const titles[] = {"quantity", "runs", "exact", "within 0.1 %", "0.5 %", "1 %", "worst"};
+    for (size_t i = 0; i < MP_ARRAY_LEN(titles); i++)
+        mp_table_cell(table, "%s", titles[i]);
+    mp_table_rule(table);
+    for (int i = 0; i < MP_QUANTITY_COUNT; i++) {
+        const struct mp_errors *errors = &c->errors[i];
+        if (!errors->n)
+            continue;
+        mp_table_cell(table, "%s", mp_quantity_text((enum mp_quantity)i));
+        mp_table_cell(table, "%zu", errors->n);
+        mp_table_cell(table, "%zu", errors->n_exact);
+        for (size_t k = 0; k < MP_ARRAY_LEN(tolerances); k++)
+            mp_table_cell(table, "%.1f %%", share_within(errors, tolerances[k]));
+        mp_table_cell(table, "%.4f %%", 100 * worst(errors));
+    }
+    mp_strbuf_addf(out, "\n%" PRIu64 " lines: %" PRIu64 " predicted, %" PRIu64 " not supported, %" PRIu64 " with errors", c->n_lines, c->n_ok,
+                   c->n_unsupported, c->n_failed);
+    if (c->n_died_unseen)
+        mp_strbuf_addf(out, "; %" PRIu64 " died that were predicted to fit", c->n_died_unseen);
+    mp_strbuf_addstr(out, "\n\n");
+    mp_table_write(table, out, 2);
+    mp_table_free(table);
+}
+
+void mp_comparison_write(struct mp_comparison *c, struct mp_strbuf *out)
+{
+    if (c->want_json) {
+        mp_json_end_array(&c->writer);
+        json_summary(c);
+        mp_json_end_object(&c->writer);
+        mp_strbuf_add(out, c->json.data, c->json.len);
+        mp_strbuf_addch(out, '\n');
+        out->failed = out->failed || c->json.failed;
+        return;
+    }
+    mp_table_write(c->table, out, 0);
+    text_summary(c, out);
+}
+
+size_t mp_comparison_check(const struct mp_comparison *c, const struct mp_requirement *requirements, size_t n, struct mp_strbuf *out)
+{
+    size_t missed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct mp_requirement *r = &requirements[i];
+        const double share = share_within(&c->errors[r->quantity], r->tolerance);
+        if (share >= r->percent)
+            continue;
+        mp_strbuf_addf(out, "%s: %.2f %% of %zu runs within %g %%, required %g %%\n", mp_quantity_text(r->quantity), share,
+                       c->errors[r->quantity].n, 100 * r->tolerance, r->percent);
+        missed++;
+    }
+    return missed;
+}
