@@ -37,6 +37,7 @@ struct mp_inputs {
 struct mp_kv_cache {
     int n;
     struct mp_tensor **keys, **values; /* owned */
+    struct mp_tensor **lengths;        /* a layer with a sliding window counts what it has seen; owned */
 };
 
 /* What the model returns; fields die in this order. All owned; all zero is empty. */
@@ -91,8 +92,9 @@ struct mp_tensor *mp_head_new(struct mp_runtime *rt, struct mp_net *net, struct 
 enum mp_checkpointing mp_checkpointing_of(const struct mp_net *net, int block);
 /** A cache when run.use_cache is set and checkpointing does not forbid it, else NULL. */
 struct mp_kv_cache *mp_kv_cache_new(struct mp_runtime *rt, const struct mp_net *net, int n_blocks);
-/** keys and values go through the cache of that block: *k and *v become its tensors. Returns them borrowed from the cache. */
-void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, struct mp_frame *f, struct mp_tensor **k, struct mp_tensor **v);
+/** Keys and values go through the cache of that block: the frame's variables *k and *v become its tensors. */
+void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, bool sliding, struct mp_frame *f, struct mp_tensor **k,
+                        struct mp_tensor **v);
 void mp_kv_cache_release(struct mp_runtime *rt, struct mp_kv_cache *cache);
 
 enum mp_activation { MP_GELU, MP_GELU_NEW, MP_SILU, MP_RELU };

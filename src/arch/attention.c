@@ -50,11 +50,12 @@ static struct mp_tensor *sdpa(struct mp_runtime *rt, const struct mp_attention_a
     struct mp_tensor *output = NULL;
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &query, &key, &value);
-    if (a->mask && a->groups > 1) { /* grouped heads reach the kernel only without a mask tensor */
+    /* use_gqa_in_sdpa: grouped heads reach the kernel only without a mask tensor and up to a head size of 256 */
+    if (a->groups > 1 && (a->mask || mp_dim(query, 3) > 256)) {
         mp_let(&f, &key, repeat_kv(rt, key, a->groups));
         mp_let(&f, &value, repeat_kv(rt, value, a->groups));
     }
-    mp_let(&f, &output, mp_attention(rt, query, key, value, a->mask, a->dropout, a->causal && !a->mask));
+    mp_let(&f, &output, mp_attention(rt, query, key, value, a->mask, a->dropout, a->causal && !a->mask && mp_dim(query, 2) > 1));
     return mp_leave(&f, mp_contiguous(rt, mp_transpose(rt, output, 1, 2)));
 }
 

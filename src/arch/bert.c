@@ -203,7 +203,7 @@ static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config
     return mp_leave(&f, result);
 }
 
-static void block_forward(struct mp_runtime *rt, const struct mp_block *call, struct mp_tensor **args, struct mp_tensor **out)
+static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
 {
     const struct mp_net *net = call->model;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
@@ -223,9 +223,9 @@ static struct mp_tensor *encoder(struct mp_runtime *rt, const struct mp_net *net
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_block block = {block_forward, net, i, 2, 1, {NULL}, NULL};
+        const struct mp_layer block = {block_forward, net, i, 2, 1, {NULL}, NULL};
         struct mp_tensor *next;
-        mp_block_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
         mp_let(&f, &hidden, next);
     }
     return mp_leave(&f, hidden);

@@ -35,7 +35,7 @@ struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const 
 
 struct mp_tensor *mp_buffer(struct mp_runtime *rt, struct mp_shape shape, enum mp_dtype dtype)
 {
-    return persistent(rt, shape, dtype, MP_CATEGORY_BUFFER);
+    return mp_buffer_register(rt, persistent(rt, shape, dtype, MP_CATEGORY_BUFFER));
 }
 
 void mp_parameter_move_last(struct mp_net *net, int at)
@@ -104,23 +104,27 @@ struct mp_kv_cache *mp_kv_cache_new(struct mp_runtime *rt, const struct mp_net *
         return NULL;
     struct mp_kv_cache *cache = mp_runtime_alloc(rt, sizeof *cache);
     cache->n = n_blocks;
-    cache->keys = mp_runtime_alloc(rt, 2 * (size_t)n_blocks * sizeof(struct mp_tensor *));
+    cache->keys = mp_runtime_alloc(rt, 3 * (size_t)n_blocks * sizeof(struct mp_tensor *));
     cache->values = cache->keys + n_blocks;
+    cache->lengths = cache->values + n_blocks;
     return cache;
 }
 
-/* cat with the layer's empty tensor, which was made in the keys' type: values are promoted to it. */
+/* cat with the layer's empty tensor, which was made in the keys' type: values are cast to it first. */
 static struct mp_tensor *append(struct mp_runtime *rt, struct mp_tensor *t, enum mp_dtype keys_dtype)
 {
-    struct mp_tensor *empty = mp_empty(rt, MP_SHAPE(mp_dim(t, 0), mp_dim(t, 1), 0, mp_dim(t, 3)), keys_dtype);
-    return mp_cat(rt, 2, (struct mp_tensor *[]){empty, t}, 2);
+    struct mp_tensor *cast = mp_to(rt, t, keys_dtype);
+    return mp_cat(rt, 1, &cast, 2);
 }
 
 /* DynamicLayer.update: the first cat copies. */
-void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, struct mp_frame *f, struct mp_tensor **k, struct mp_tensor **v)
+void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, bool sliding, struct mp_frame *f, struct mp_tensor **k,
+                        struct mp_tensor **v)
 {
     if (!cache)
         return;
+    if (sliding)
+        cache->lengths[block] = mp_take(rt, mp_empty(rt, MP_SCALAR, MP_I64));
     const enum mp_dtype dtype = (enum mp_dtype)(*k)->dtype;
     cache->keys[block] = mp_take(rt, append(rt, *k, dtype));
     cache->values[block] = mp_take(rt, append(rt, *v, dtype));
@@ -133,6 +137,7 @@ void mp_kv_cache_release(struct mp_runtime *rt, struct mp_kv_cache *cache)
     for (int i = 0; cache && i < cache->n; i++) {
         mp_tensor_unref(rt, cache->keys[i]);
         mp_tensor_unref(rt, cache->values[i]);
+        mp_tensor_unref(rt, cache->lengths[i]);
     }
 }
 

@@ -100,7 +100,7 @@ static struct mp_tensor *split_heads(struct mp_runtime *rt, struct mp_tensor *x,
     return mp_transpose(rt, mp_view(rt, x, MP_SHAPE(mp_dim(x, 0), mp_dim(x, 1), -1, head_dim)), 1, 2);
 }
 
-static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_block *call, struct mp_tensor *hidden,
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_layer *call, struct mp_tensor *hidden,
                                    struct mp_tensor *mask, struct mp_tensor **weights_out)
 {
     static const struct mp_eager_style style = {.to_value_dtype = true, .keep_transposed = true};
@@ -117,7 +117,7 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *n
     mp_let(&f, &key, split_heads(rt, key, head_dim));
     mp_let(&f, &value, split_heads(rt, value, head_dim));
     mp_let(&f, &query, split_heads(rt, query, head_dim));
-    mp_kv_cache_update(rt, call->cache, call->index, &f, &key, &value);
+    mp_kv_cache_update(rt, call->cache, call->index, false, &f, &key, &value);
     const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, 1, true};
     mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
     mp_let(&f, &weights, returned);
@@ -139,7 +139,7 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct config *c, cons
     return mp_leave(&f, hidden);
 }
 
-static void block_forward(struct mp_runtime *rt, const struct mp_block *call, struct mp_tensor **args, struct mp_tensor **out)
+static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
 {
     const struct mp_net *net = call->model;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
@@ -175,9 +175,9 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_block block = {block_forward, net, i, 2, 1, {position_ids}, out->cache};
+        const struct mp_layer block = {block_forward, net, i, 2, 1, {position_ids}, out->cache};
         struct mp_tensor *next;
-        mp_block_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
         mp_let(&f, &hidden, next);
     }
     mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &m->ln_f));

@@ -10,7 +10,9 @@ enum kind { LLAMA, MISTRAL, QWEN2, QWEN3 };
 
 struct config {
     enum kind kind;
-    int64_t vocabulary, positions, hidden, inner, n_blocks, heads, kv_heads, head_dim, sliding;
+    int64_t vocabulary, positions, hidden, inner, n_blocks, heads, kv_heads, head_dim;
+    int64_t sliding;             /* width of the window; 0: none */
+    int64_t first_sliding_block; /* blocks from here on have it */
     double dropout_attention;
     enum mp_activation activation;
     bool qkv_bias, out_bias, mlp_bias, head_norm, tied;
@@ -62,6 +64,12 @@ static const void *configure_as(struct mp_arena *arena, struct mp_config *c, con
     m->mlp_bias = d->kind == LLAMA ? mp_config_bool(c, "mlp_bias", false) : false;
     m->head_norm = d->kind == QWEN3;
     m->sliding = d->kind == MISTRAL ? sliding_window(c, d->sliding) : 0;
+    if ((d->kind == QWEN2 || d->kind == QWEN3) && mp_config_bool(c, "use_sliding_window", false)) {
+        m->sliding = sliding_window(c, 4096);
+        m->first_sliding_block = mp_config_size_or_null(c, "max_window_layers", 28);
+        if (m->first_sliding_block >= m->n_blocks)
+            m->sliding = 0;
+    }
     if (derived_head_dim && m->hidden % m->heads)
         mp_config_problem(c, "num_attention_heads", "%lld does not divide hidden_size %lld", (long long)m->heads, (long long)m->hidden);
     if (m->heads % m->kv_heads)
@@ -149,7 +157,9 @@ static struct mp_tensor *project(struct mp_runtime *rt, const struct config *c, 
 /* Positions of the keyword tensors in a block call. */
 enum { KEY_MASK, KEY_COS, KEY_SIN, KEY_POSITION_IDS };
 
-static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_block *call, struct mp_tensor *hidden,
+static bool slides(const struct config *c, int block) { return c->sliding && block >= c->first_sliding_block; }
+
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_layer *call, struct mp_tensor *hidden,
                                    struct mp_tensor **weights_out)
 {
     static const struct mp_eager_style style = {.float_softmax = true};
@@ -165,7 +175,7 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *n
     mp_rotary_apply(rt, query, key, cosine, sine, &rotated[0], &rotated[1]);
     mp_let(&f, &query, rotated[0]);
     mp_let(&f, &key, rotated[1]);
-    mp_kv_cache_update(rt, call->cache, call->index, &f, &key, &value);
+    mp_kv_cache_update(rt, call->cache, call->index, slides(c, call->index), &f, &key, &value);
     const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, c->heads / c->kv_heads, true};
     mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
     mp_let(&f, &weights, returned);
@@ -185,7 +195,7 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct config *c, cons
     return mp_leave(&f, mp_apply_linear(rt, mp_mul(rt, gate, up), &b->down));
 }
 
-static void block_forward(struct mp_runtime *rt, const struct mp_block *call, struct mp_tensor **args, struct mp_tensor **out)
+static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
 {
     const struct mp_net *net = call->model;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
@@ -208,22 +218,27 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
 {
     const struct config *c = net->config;
     const struct module *m = net->module;
-    struct mp_tensor *position_ids = NULL, *embeds = NULL, *mask = NULL, *hidden = NULL, *cosine = NULL, *sine = NULL, *table[2];
+    struct mp_tensor *position_ids = NULL, *embeds = NULL, *mask = NULL, *sliding_mask = NULL, *hidden = NULL, *cosine = NULL, *sine = NULL, *table[2];
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &position_ids, NULL);
     mp_let(&f, &embeds, mp_embedding(rt, in->input_ids, m->embed));
     mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
-    mp_let(&f, &mask, mp_causal_mask(rt, net, in, (enum mp_dtype)embeds->dtype, c->sliding));
+    const enum mp_dtype dtype = (enum mp_dtype)embeds->dtype;
+    if (c->kind != MISTRAL) /* one mask for each kind of layer */
+        mp_let(&f, &mask, mp_causal_mask(rt, net, in, dtype, 0));
+    if (c->kind == MISTRAL || c->sliding)
+        mp_let(&f, &sliding_mask, mp_causal_mask(rt, net, in, dtype, c->sliding));
     mp_let(&f, &hidden, embeds);
-    mp_rotary_tables(rt, m->inverse_frequencies, position_ids, (enum mp_dtype)hidden->dtype, &table[0], &table[1]);
+    mp_rotary_tables(rt, m->inverse_frequencies, position_ids, dtype, &table[0], &table[1]);
     mp_let(&f, &cosine, table[0]);
     mp_let(&f, &sine, table[1]);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_block block = {block_forward, net, i, 1, 1, {mask, cosine, sine, position_ids}, out->cache};
+        const struct mp_layer block = {block_forward, net, i, 1, 1, {c->kind == MISTRAL || slides(c, i) ? sliding_mask : mask, cosine, sine, position_ids},
+                                        out->cache};
         struct mp_tensor *next;
-        mp_block_call(rt, &block, mp_checkpointing_of(net, i), &hidden, &next);
+        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), &hidden, &next);
         mp_let(&f, &hidden, next);
     }
     mp_let(&f, &hidden, mp_rms_norm(rt, hidden, m->norm));

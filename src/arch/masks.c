@@ -23,7 +23,7 @@ static void look_for_packed_sequences(struct mp_runtime *rt, int64_t batch, int6
     mp_let(&f, &packed, mp_empty(rt, MP_SHAPE(batch, seq), MP_I64));
     struct mp_tensor *cast = mp_empty(rt, MP_SHAPE(batch, seq), MP_I64); /* cumsum of booleans counts in int64 */
     if (batch == 1)
-        mp_scratch(rt, mp_scan_temp(seq));
+        mp_scratch(rt, mp_scan_temp(seq, MP_SCAN_TILE));
     mp_discard(rt, cast);
     mp_discard(rt, jumps);
     struct mp_tensor *equal = empty1(rt, batch, MP_BOOL);
@@ -92,10 +92,26 @@ static struct mp_tensor *with_padding(struct mp_runtime *rt, struct mp_tensor *m
     return joint;
 }
 
+/*
+ * The function of a sliding window is itself a conjunction; with a padding mask it is conjoined once more, from a true of its own.
+ */
+static struct mp_tensor *windowed_mask(struct mp_runtime *rt, int64_t seq, bool padding)
+{
+    static const enum mask_function window[] = {SLIDING, CAUSAL};
+    struct mp_tensor *outer = padding ? mp_empty(rt, MP_SCALAR, MP_BOOL) : NULL;
+    struct mp_tensor *inner = conjunction(rt, window, 2, seq);
+    if (!padding)
+        return inner;
+    struct mp_tensor *joint = mp_empty(rt, MP_SHAPE(seq, seq), MP_BOOL);
+    mp_discard(rt, inner);
+    mp_discard(rt, outer);
+    return joint;
+}
+
 /* sdpa_mask(): index vectors, the mask functions, the conjunction with the padding mask; (batch, 1, seq, seq) */
 static struct mp_tensor *bool_mask(struct mp_runtime *rt, int64_t batch, int64_t seq, bool padding, int64_t sliding, bool bidirectional)
 {
-    static const enum mask_function windowed[] = {SLIDING, CAUSAL}, both[] = {BIDIRECTIONAL};
+    static const enum mask_function causal[] = {CAUSAL}, both[] = {BIDIRECTIONAL};
     struct mp_tensor *batches = NULL, *heads = NULL, *queries = NULL, *keys = NULL, *range;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
@@ -108,8 +124,8 @@ static struct mp_tensor *bool_mask(struct mp_runtime *rt, int64_t batch, int64_t
     mp_let(&f, &keys, empty1(rt, seq, MP_I64));
     mp_discard(rt, range);
     struct mp_tensor *mask = bidirectional ? conjunction(rt, both, 1, seq)
-                             : sliding     ? conjunction(rt, windowed, 2, seq)
-                             : padding     ? conjunction(rt, windowed + 1, 1, seq)
+                             : sliding     ? windowed_mask(rt, seq, padding)
+                             : padding     ? conjunction(rt, causal, 1, seq)
                                            : run_mask_function(rt, CAUSAL, seq);
     if (padding)
         mask = with_padding(rt, mask, batch, seq);
@@ -134,19 +150,19 @@ static struct mp_tensor *float_mask(struct mp_runtime *rt, struct mp_tensor *mas
 struct mp_tensor *mp_causal_mask(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in, enum mp_dtype dtype, int64_t sliding)
 {
     const bool padded = in->attention_mask && net->run->attention_mask == MP_MASK_PADDED;
-    const bool windowed = sliding && in->seq >= sliding;
+    const bool windowed = sliding && in->seq >= sliding, cached = net->run->use_cache && net->run->checkpoint == MP_CHECKPOINT_NONE;
     struct mp_tensor *given = NULL, *mask = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     if (in->attention_mask)
         mp_let(&f, &given, mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_BOOL));
-    else if (!net->run->use_cache)
+    else if (!cached)
         look_for_packed_sequences(rt, in->batch, in->seq);
     if (net->run->attention == MP_ATTENTION_EAGER) {
         mask = bool_mask(rt, in->batch, in->seq, given != NULL, sliding, false);
         return mp_leave(&f, float_mask(rt, mask, dtype));
     }
-    if (given)
+    if (given && !windowed)
         test_all_ones(rt, in->batch * in->seq);
     if (padded && !windowed) /* tested a second time when the first test fails */
         test_all_ones(rt, in->batch * in->seq);

@@ -40,7 +40,7 @@ struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net,
         return moved;
     }
     rt->category = MP_CATEGORY_BUFFER;
-    struct mp_tensor *buffer = mp_take(rt, inverse_frequencies(rt, dim));
+    struct mp_tensor *buffer = mp_buffer_register(rt, mp_take(rt, inverse_frequencies(rt, dim)));
     mp_buffer(rt, half, MP_F32);                  /* original_inv_freq, a clone */
     mp_discard(rt, inverse_frequencies(rt, dim)); /* _init_weights computes it once more */
     rt->category = MP_CATEGORY_TEMPORARY;

@@ -385,6 +385,8 @@ static void run_node(struct mp_runtime *rt, struct mp_node *n, struct ready_queu
     rt->op = n->type->name;
     if (n->variable) {
         accumulate_grad(rt, n, &grads[0]);
+        if (rt->hooks && rt->hooks->accumulated)
+            rt->hooks->accumulated(rt, rt->hooks->context, n->variable);
         return;
     }
     if (n->before)
@@ -421,6 +423,8 @@ void mp_engine_run(struct mp_runtime *rt, int n, struct mp_tensor *const *roots,
     mp_node_unref(rt, root);
     while (ready.n > 0)
         run_node(rt, ready_pop(&ready), &ready);
+    if (thread == MP_THREAD_MAIN && rt->hooks && rt->hooks->backward_done)
+        rt->hooks->backward_done(rt, rt->hooks->context);
 
     rt->thread = thread;
     rt->grad_enabled = grad_enabled;

@@ -15,13 +15,13 @@
 
 /* The closure of a call: what has to be run again, holding its keyword tensors. */
 struct mp_checkpoint_call {
-    struct mp_block block;
+    struct mp_layer block;
     struct mp_checkpoint_call *next_free;
     bool autocast;
     enum mp_dtype autocast_dtype;
 };
 
-static struct mp_checkpoint_call *call_new(struct mp_runtime *rt, const struct mp_block *block)
+static struct mp_checkpoint_call *call_new(struct mp_runtime *rt, const struct mp_layer *block)
 {
     struct mp_checkpoint_call *call = mp_runtime_alloc(rt, sizeof *call);
     *call = (struct mp_checkpoint_call){.block = *block, .autocast = rt->autocast, .autocast_dtype = rt->autocast_dtype};
@@ -36,13 +36,22 @@ void mp_checkpoint_call_free(struct mp_runtime *rt, struct mp_checkpoint_call *c
         mp_tensor_unref(rt, call->block.keywords[i]);
 }
 
+/* A wrapper that hooks into blocks does so inside the checkpoint: it sees the second run too. */
+static void run_block(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
+{
+    if (rt->hooks && rt->hooks->block)
+        rt->hooks->block(rt, rt->hooks->context, block, args, out);
+    else
+        block->forward(rt, block, args, out);
+}
+
 /* Run it again under the autocast of the first time, with a cache of its own. */
 static void call_again(struct mp_runtime *rt, const struct mp_checkpoint_call *call, struct mp_tensor **args, struct mp_tensor **out,
                        struct mp_autocast *outer)
 {
     if (call->autocast)
         mp_autocast_enter(rt, outer, true, call->autocast_dtype);
-    call->block.forward(rt, &call->block, args, out);
+    run_block(rt, &call->block, args, out);
     if (call->autocast)
         mp_autocast_exit(rt, outer);
 }
@@ -54,7 +63,7 @@ struct place {
     struct mp_tensor *tensor; /* filled by the recomputation */
 };
 
-/* One checkpointed call. Owned by the places handed out, and by mp_block_call() while it runs. */
+/* One checkpointed call. Owned by the places handed out, and by mp_layer_call() while it runs. */
 struct mp_recompute {
     struct mp_saved_hook first, again; /* packing in the first run, and in the second */
     int32_t refs;
@@ -120,7 +129,7 @@ static void recompute(struct mp_runtime *rt, struct mp_recompute *r)
     rt->grad_enabled = true;
     mp_autocast_enter(rt, &outer, r->call->autocast, r->call->autocast_dtype);
     if (setjmp(catch.jump) == 0)
-        r->call->block.forward(rt, &r->call->block, args, out);
+        run_block(rt, &r->call->block, args, out);
     for (int i = 0; i < r->call->block.n_outputs; i++)
         mp_discard(rt, out[i]);
     mp_autocast_exit(rt, &outer);
@@ -153,7 +162,7 @@ void mp_recompute_drop(struct mp_runtime *rt, struct mp_saved *saved)
     recompute_unref(rt, r);
 }
 
-static void checkpoint_non_reentrant(struct mp_runtime *rt, const struct mp_block *block, struct mp_tensor **args, struct mp_tensor **out)
+static void checkpoint_non_reentrant(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
 {
     struct mp_recompute *r = mp_runtime_alloc(rt, sizeof *r);
     r->first.pack = pack_first;
@@ -165,7 +174,7 @@ static void checkpoint_non_reentrant(struct mp_runtime *rt, const struct mp_bloc
         r->args[i] = mp_tensor_ref(args[i]);
     r->first.up = rt->saved_hook;
     rt->saved_hook = &r->first;
-    block->forward(rt, block, args, out);
+    run_block(rt, block, args, out);
     rt->saved_hook = r->first.up;
     recompute_unref(rt, r);
 }
@@ -233,7 +242,7 @@ static struct mp_tensor *wrap_output(struct mp_runtime *rt, struct mp_tensor *t,
     return wrapped;
 }
 
-static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_block *block, struct mp_tensor **args, struct mp_tensor **out)
+static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
 {
     struct mp_node *n = mp_node_new(rt, &reentrant_type, block->n_args, args);
     for (int i = 0; i < block->n_args; i++)
@@ -242,7 +251,7 @@ static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_block *b
         n->call = call_new(rt, block);
     const bool grad_enabled = rt->grad_enabled;
     rt->grad_enabled = false;
-    block->forward(rt, block, args, out);
+    run_block(rt, block, args, out);
     rt->grad_enabled = grad_enabled;
     for (int i = 0; n && i < block->n_outputs; i++) {
         if (out[i]) {
@@ -256,7 +265,7 @@ static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_block *b
 
 /* ---- the call ---- */
 
-void mp_block_call(struct mp_runtime *rt, const struct mp_block *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out)
+void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out)
 {
     const int layer = rt->layer;
     rt->layer = block->index;
@@ -265,6 +274,6 @@ void mp_block_call(struct mp_runtime *rt, const struct mp_block *block, enum mp_
     else if (mode == MP_CHECKPOINTING_REENTRANT)
         checkpoint_reentrant(rt, block, args, out);
     else
-        block->forward(rt, block, args, out);
+        run_block(rt, block, args, out);
     rt->layer = layer;
 }

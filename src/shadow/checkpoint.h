@@ -14,9 +14,9 @@
 
 enum mp_checkpointing { MP_CHECKPOINTING_OFF, MP_CHECKPOINTING_NON_REENTRANT, MP_CHECKPOINTING_REENTRANT };
 
-struct mp_block {
+struct mp_layer {
     /** args[n_args] borrowed; results float in out[n_outputs]. */
-    void (*forward)(struct mp_runtime *rt, const struct mp_block *block, struct mp_tensor **args, struct mp_tensor **out);
+    void (*forward)(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
     const void *model;
     int index;                /* number of the layer */
     int n_args, n_outputs;
@@ -25,6 +25,6 @@ struct mp_block {
 };
 
 /** Call the block; with checkpointing, drop what it saved and run it again in backward. */
-void mp_block_call(struct mp_runtime *rt, const struct mp_block *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out);
+void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out);
 
 #endif

@@ -118,7 +118,9 @@ void mp_gemm_workspace(struct mp_runtime *rt, bool lt);
 
 struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight);
 /** Temporary buffers of CUB's device-wide scan and radix sort over n items. */
-uint64_t mp_scan_temp(int64_t n);
+uint64_t mp_scan_temp(int64_t n, int64_t tile);
+#define MP_SCAN_TILE 896    /* items of 8 bytes: cumsum, exclusive sums */
+#define MP_UNIQUE_TILE 4480 /* unique by key */
 uint64_t mp_sort_temp(int64_t n, int key_bits);
 
 /* ---- loss ---- */

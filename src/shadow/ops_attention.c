@@ -2,16 +2,18 @@
 /*
  * F.scaled_dot_product_attention: which kernel runs, and what it allocates.
  *
- *     cuDNN       half types, head size a multiple of 8 up to 256, where the card prefers it (sm_90 and newer)
- *     flash       the same on other cards from sm_80 on, without a mask
- *     efficient   float32 without grouped heads; half types where flash does not run
+ * The first that accepts the call runs. Where the card prefers cuDNN (compute capability 9.x and 10.x) it is tried first, elsewhere
+ * never reached:
+ *
+ *     cuDNN       half types, head size a multiple of 8 up to 256, more than one query, mask with unit stride and without grad
+ *     flash       half types from compute capability 8.0 on, no mask, any head size up to 256 (padded to a multiple of 8)
+ *     efficient   no grouped heads, aligned head size, mask with unit stride; below 8.0 no bfloat16
  *     math        composed of ordinary operators in float32, everything else
  *
- * The tensors each kernel takes beside q, k and v, and what it saves, are in docs/memory-model.md with the logs that show them.
+ * Sizes: validate/results/h200-operators.jsonl has 3,200 single calls, h200-kernels.jsonl and its traces whole steps with each
+ * kernel forced. docs/memory-model.md explains them.
  */
 #include "shadow/ops.h"
-
-enum kernel { KERNEL_CUDNN, KERNEL_FLASH, KERNEL_EFFICIENT, KERNEL_MATH };
 
 struct call {
     struct mp_tensor *q, *k, *v, *mask; /* q: [batch, heads, seq, dim]; k, v may have fewer heads */
@@ -34,26 +36,44 @@ static struct mp_tensor *empty_bshd(struct mp_runtime *rt, const struct mp_tenso
 
 /* ---- choice ---- */
 
-static bool fused_shape(const struct call *c)
+static bool cudnn_accepts(const struct mp_gpu *gpu, const struct call *c)
 {
-    const int64_t d = mp_dim(c->q, 3);
-    return mp_dtype_is_half(c->q->dtype) && d % 8 == 0 && d <= 256;
+    const int64_t dim = mp_dim(c->q, 3);
+    return gpu->cudnn_attention_first && mp_dtype_is_half(c->q->dtype) && dim % 8 == 0 && dim <= 256 && mp_dim(c->q, 2) > 1 &&
+           !(c->mask && c->mask->requires_grad);
 }
 
-static enum kernel choose(const struct mp_gpu *gpu, const struct call *c)
+/* On 8.6, 8.9 and 12.x the backward kernel has not enough shared memory for every head size. */
+static bool flash_accepts(const struct mp_gpu *gpu, const struct call *c, bool needs_grad)
+{
+    const int64_t dim = mp_dim(c->q, 3);
+    const int cc = gpu->compute_capability;
+    const bool small_shared_memory = cc == 86 || cc == 89 || cc >= 120;
+    if (!gpu->flash_attention || !mp_dtype_is_half(c->q->dtype) || c->mask || dim > 256)
+        return false;
+    return !needs_grad || !small_shared_memory || dim <= 192 || (dim > 224 && c->dropout <= 0);
+}
+
+static bool efficient_accepts(const struct mp_gpu *gpu, const struct call *c)
+{
+    const int64_t dim = mp_dim(c->q, 3);
+    if (!gpu->efficient_attention || is_grouped(c))
+        return false;
+    if (gpu->compute_capability < 80)
+        return c->q->dtype == MP_F32 || (c->q->dtype == MP_F16 && dim % 8 == 0);
+    return dim % (c->q->dtype == MP_F32 ? 4 : 8) == 0;
+}
+
+static enum mp_attention_kernel choose(const struct mp_runtime *rt, const struct call *c)
 {
     const struct mp_tensor *mask = c->mask;
     if (mask && mask->stride[mask->shape.n - 1] != 1)
-        return KERNEL_MATH; /* every fused kernel wants unit stride there */
-    if (mask && mask->requires_grad)
-        return is_grouped(c) ? KERNEL_MATH : KERNEL_EFFICIENT;
-    if (fused_shape(c) && gpu->cudnn_attention_first)
-        return KERNEL_CUDNN;
-    if (fused_shape(c) && gpu->flash_attention && !mask)
-        return KERNEL_FLASH;
-    if (!is_grouped(c) && gpu->efficient_attention)
-        return KERNEL_EFFICIENT;
-    return KERNEL_MATH;
+        return MP_KERNEL_MATH; /* every fused kernel wants unit stride there */
+    if (cudnn_accepts(rt->gpu, c))
+        return MP_KERNEL_CUDNN;
+    if (flash_accepts(rt->gpu, c, mp_needs_grad(rt, MP_TENSORS(c->q, c->k, c->v))))
+        return MP_KERNEL_FLASH;
+    return efficient_accepts(rt->gpu, c) ? MP_KERNEL_EFFICIENT : MP_KERNEL_MATH;
 }
 
 /* ---- masks ---- */
@@ -77,24 +97,28 @@ static void pad_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
 }
 static const struct mp_node_type pad_type = {"ConstantPadNdBackward0", pad_backward};
 
+/* F.pad of the last dimension. */
+static struct mp_tensor *pad_last(struct mp_runtime *rt, struct mp_tensor *x, int64_t length)
+{
+    struct mp_shape shape = x->shape;
+    shape.d[shape.n - 1] = length;
+    struct mp_scope scope = mp_begin(rt, "pad", MP_TENSORS(x));
+    struct mp_node *n = mp_node_new(rt, &pad_type, MP_TENSORS(x));
+    struct mp_tensor *padded = mp_empty(rt, shape, x->dtype);
+    if (n)
+        n->shape = x->shape;
+    mp_track(rt, n, padded);
+    return mp_end(rt, &scope, padded);
+}
+
 /* The memory-efficient kernel reads rows of a mask in steps of 8 elements: else a padded copy, seen through a slice. */
 static struct mp_tensor *align_mask(struct mp_runtime *rt, struct mp_tensor *mask)
 {
+    const int64_t length = mp_dim(mask, -1);
     bool aligned = true;
     for (int i = 0; i < mask->shape.n - 1; i++)
         aligned = aligned && mask->stride[i] % 8 == 0;
-    if (aligned)
-        return mask;
-    const int64_t length = mp_dim(mask, -1);
-    struct mp_shape shape = mask->shape;
-    shape.d[shape.n - 1] = length + 8 - length % 8;
-    struct mp_scope scope = mp_begin(rt, "pad", MP_TENSORS(mask));
-    struct mp_node *n = mp_node_new(rt, &pad_type, MP_TENSORS(mask));
-    struct mp_tensor *padded = mp_empty(rt, shape, mask->dtype);
-    if (n)
-        n->shape = mask->shape;
-    mp_track(rt, n, padded);
-    return mp_end(rt, &scope, mp_slice(rt, padded, -1, 0, length));
+    return aligned ? mask : mp_slice(rt, pad_last(rt, mask, length + 8 - length % 8), -1, 0, length);
 }
 
 static struct mp_tensor *expand_mask(struct mp_runtime *rt, struct mp_tensor *mask, const struct call *c)
@@ -143,19 +167,15 @@ static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
 }
 static const struct mp_node_type cudnn_type = {"ScaledDotProductCudnnAttentionBackward0", cudnn_backward};
 
+/* Like q, in q's order of strides; values may have another head size. */
 static struct mp_tensor *cudnn_out(struct mp_runtime *rt, const struct call *c)
 {
-    const int64_t dim = mp_dim(c->v, 3);
+    const int64_t dim = mp_dim(c->v, 3), heads = mp_dim(c->q, 1), seq = mp_dim(c->q, 2);
     if (dim == mp_dim(c->q, 3))
         return mp_empty_like(rt, c->q, c->q->dtype);
-    /* another head size for values: q's order of strides */
-    struct mp_tensor shaped = *c->q;
-    shaped.shape.d[3] = dim;
-    shaped.stride[0] = shaped.stride[1] = 0;
-    const int64_t heads = mp_dim(c->q, 1), seq = mp_dim(c->q, 2);
-    const bool seq_major = c->q->stride[2] > c->q->stride[1];
-    const int64_t bshd[MP_MAX_DIMS] = {seq * heads * dim, dim, heads * dim, 1}, bhsd[MP_MAX_DIMS] = {heads * seq * dim, seq * dim, dim, 1};
-    return mp_empty_strided(rt, shaped.shape, seq_major ? bshd : bhsd, c->q->dtype);
+    if (c->q->stride[2] > c->q->stride[1])
+        return empty_bshd(rt, c->q, dim);
+    return mp_empty(rt, MP_SHAPE(mp_dim(c->q, 0), heads, seq, dim), c->q->dtype);
 }
 
 static struct mp_tensor *cudnn(struct mp_runtime *rt, const struct call *c)
@@ -174,44 +194,181 @@ static struct mp_tensor *cudnn(struct mp_runtime *rt, const struct call *c)
     return out;
 }
 
+/* ---- flash ---- */
+
+/* Head size as the kernel computes with it. */
+static int64_t flash_rounded_dim(int64_t dim) { return round_up(dim, dim <= 128 ? 32 : 64); }
+
+/*
+ * num_splits_heuristic: with few query blocks the keys are split over several thread blocks, as long as that fills the card at
+ * least 85 % as well as the best split does.
+ */
+static int64_t flash_splits(const struct mp_gpu *gpu, const struct call *c, int64_t dim)
+{
+    const int64_t block_n = dim <= 64 ? 256 : dim <= 128 ? 128 : 64, n = ceil_div(mp_dim(c->k, 2), block_n);
+    const int64_t blocks = mp_dim(c->q, 0) * mp_dim(c->q, 1) * ceil_div(mp_dim(c->q, 2), 64), sms = 2 * (int64_t)gpu->sms;
+    const int64_t most = MP_MIN(MP_MIN(128, sms), n);
+    float best = 0, efficiency[129] = {0};
+    if (c->dropout > 0 || (double)blocks >= 0.8 * (double)sms)
+        return 1;
+    for (int64_t i = 1; i <= most; i++) {
+        if (i > 1 && ceil_div(n, i) == ceil_div(n, i - 1))
+            continue; /* not one block fewer than with a split less */
+        const float waves = (float)(blocks * i) / (float)sms;
+        const float whole = (float)(int64_t)waves;
+        efficiency[i] = waves / (whole < waves ? whole + 1 : whole);
+        best = MP_MAX(best, efficiency[i]);
+    }
+    for (int64_t i = 1; i <= most; i++)
+        if (efficiency[i] > 0 && efficiency[i] >= 0.85F * best)
+            return i;
+    return 1;
+}
+
+static bool is_transposed_contiguous(const struct mp_tensor *t)
+{
+    const int64_t heads = mp_dim(t, 1), dim = mp_dim(t, 3);
+    return (t->stride[3] == 1 || dim == 1) && (t->stride[1] == dim || heads == 1) && (t->stride[2] == heads * dim || mp_dim(t, 2) == 1) &&
+           (t->stride[0] == mp_dim(t, 2) * heads * dim || mp_dim(t, 0) == 1);
+}
+
+/* Saved in the order k, q, v, lse, out, rng, unused. */
+enum { FLASH_K, FLASH_Q, FLASH_V, FLASH_LSE, FLASH_OUT };
+
+static void flash_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
+{
+    struct mp_tensor *k = mp_saved_tensor(n, FLASH_K), *q = mp_saved_tensor(n, FLASH_Q), *v = mp_saved_tensor(n, FLASH_V);
+    const int64_t batch = mp_dim(q, 0), heads = mp_dim(q, 1), seq = mp_dim(q, 2), keys = mp_dim(k, 2), dim = mp_dim(q, 3);
+    if (!is_transposed_contiguous(g[0]))
+        empty_bshd(rt, q, dim);
+    if (!is_transposed_contiguous(mp_saved_tensor(n, FLASH_OUT)))
+        empty_bshd(rt, q, dim);
+    out[0] = mp_empty_like(rt, q, q->dtype);
+    out[1] = mp_empty_like(rt, k, k->dtype);
+    out[2] = mp_empty_like(rt, v, v->dtype);
+    mp_empty(rt, MP_SHAPE(batch, heads, round_up(seq, 128)), MP_F32);                          /* softmax_d */
+    mp_empty(rt, MP_SHAPE(batch, round_up(seq, 128), heads, flash_rounded_dim(dim)), MP_F32);  /* dq_accum */
+    if (mp_dim(k, 1) != heads) { /* one gradient per query head, then summed */
+        mp_empty(rt, MP_SHAPE(batch, keys, heads, dim), q->dtype);
+        mp_empty(rt, MP_SHAPE(batch, keys, heads, dim), q->dtype);
+    }
+}
+static const struct mp_node_type flash_type = {"ScaledDotProductFlashAttentionBackward0", flash_backward};
+
+static struct mp_tensor *flash_kernel(struct mp_runtime *rt, const struct call *c)
+{
+    const int64_t batch = mp_dim(c->q, 0), heads = mp_dim(c->q, 1), seq = mp_dim(c->q, 2), dim = mp_dim(c->q, 3);
+    struct mp_scope scope = mp_begin(rt, "_flash_attention_forward", MP_TENSORS(c->q, c->k, c->v));
+    struct mp_node *n = mp_node_new(rt, &flash_type, MP_TENSORS(c->q, c->k, c->v));
+    mp_save(rt, n, c->k);
+    mp_save(rt, n, c->q);
+    mp_save(rt, n, c->v);
+    struct mp_tensor *out = mp_empty_like(rt, c->q, c->q->dtype);
+    struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
+    const int64_t splits = flash_splits(rt->gpu, c, dim);
+    struct mp_tensor *accumulators[2] = {NULL, NULL};
+    if (splits > 1) {
+        accumulators[0] = mp_empty(rt, MP_SHAPE(splits, batch, heads, seq), MP_F32);
+        accumulators[1] = mp_empty(rt, MP_SHAPE(splits, batch, heads, seq, flash_rounded_dim(dim)), MP_F32);
+    }
+    struct mp_tensor *rng = mp_empty(rt, MP_SHAPE(2), MP_I64);
+    struct mp_tensor *unused = mp_empty(rt, MP_SCALAR, MP_I64);
+    if (c->dropout > 0) {
+        struct mp_tensor *first = rng;
+        rng = mp_empty(rt, MP_SHAPE(2), MP_I64);
+        mp_discard(rt, first);
+    }
+    mp_discard(rt, accumulators[0]);
+    mp_discard(rt, accumulators[1]);
+    mp_save_output(rt, n, lse);
+    mp_save_output(rt, n, out);
+    mp_save_output(rt, n, rng);
+    mp_save_output(rt, n, unused);
+    mp_track(rt, n, out);
+    return mp_end(rt, &scope, out);
+}
+
+/* Head sizes are padded to a multiple of 8, and the result is cut back: each an operation of its own for autograd. */
+static struct mp_tensor *flash(struct mp_runtime *rt, const struct call *c)
+{
+    const int64_t dim = mp_dim(c->q, 3), padded_dim = round_up(dim, 8);
+    if (dim == padded_dim)
+        return flash_kernel(rt, c);
+    struct call padded = *c;
+    padded.q = mp_keep(pad_last(rt, c->q, padded_dim));
+    padded.k = mp_keep(pad_last(rt, c->k, padded_dim));
+    padded.v = mp_keep(pad_last(rt, c->v, padded_dim));
+    return mp_slice(rt, flash_kernel(rt, &padded), -1, 0, dim);
+}
+
 /* ---- memory-efficient ---- */
 
 /*
- * Blocks of bi queries by bj columns: for each a tile of floats with a head of 16 bytes. float32 also computes the row sums of
- * grad * out with ordinary operators; half types do that inside the kernel.
+ * Blocks of bi queries by bj columns: for each a tile of floats with a head of 16 bytes. Half types with head sizes above 128 also
+ * accumulate dk and dv in float32, for as many key blocks at once as keep the card busy.
  */
+static uint64_t efficient_workspace(const struct mp_tensor *q)
+{
+    const int64_t batch_heads = mp_dim(q, 0) * mp_dim(q, 1), seq = mp_dim(q, 2), dim = mp_dim(q, 3);
+    const bool half = mp_dtype_is_half(q->dtype);
+    const int64_t bi = dim <= 64 ? 64 : 128, bj = half && dim > 64 && dim <= 128 ? 128 : 64;
+    int64_t accumulators = 0;
+    if (half && dim > 128) {
+        int64_t splits = ceil_div(seq, bj);
+        if (batch_heads >= 256 && seq <= 2 * bj)
+            splits = 1;
+        splits = MP_MAX(MP_MIN(splits, 200 / batch_heads), 1);
+        accumulators = 2 * 4 * splits * bj * round_up(dim, bi);
+    }
+    return (uint64_t)(batch_heads * (ceil_div(seq, bi) * ceil_div(dim, bj) * (16 + 4 * bi * bj) + accumulators));
+}
+
+/* sum(grad * out) per row: ordinary operators in float32, inside the kernel in half types. What is left afloat is the result. */
+static void row_sums(struct mp_runtime *rt, const struct mp_tensor *q, int64_t value_dim)
+{
+    const int64_t batch = mp_dim(q, 0), heads = mp_dim(q, 1), seq = mp_dim(q, 2);
+    if (q->dtype != MP_F32) {
+        mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
+        return;
+    }
+    struct mp_tensor *product = mp_empty(rt, MP_SHAPE(batch, seq, heads, value_dim), MP_F32);
+    struct mp_tensor *sum = mp_empty(rt, MP_SHAPE(batch, seq, heads), MP_F32);
+    if (seq > 1 && heads > 1) { /* its transpose is laid out anew */
+        mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
+        mp_discard(rt, sum);
+    }
+    mp_discard(rt, product);
+}
+
 static void efficient_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     struct mp_tensor *k = mp_saved_tensor(n, SAVED_K), *q = mp_saved_tensor(n, SAVED_Q), *v = mp_saved_tensor(n, SAVED_V);
-    const int64_t batch = mp_dim(q, 0), heads = mp_dim(q, 1), seq = mp_dim(q, 2), keys = mp_dim(k, 2), dim = mp_dim(q, 3);
+    const int64_t keys = mp_dim(k, 2);
+    const struct mp_shape mask_shape = MP_SHAPE(mp_dim(q, 0), mp_dim(q, 1), mp_dim(q, 2), keys);
+    struct mp_shape aligned = mask_shape;
+    struct mp_tensor *mask_grad = NULL;
     (void)g;
-    out[0] = empty_bshd(rt, q, dim);
-    out[1] = empty_bshd(rt, k, dim);
+    out[0] = empty_bshd(rt, q, mp_dim(q, 3));
+    out[1] = empty_bshd(rt, k, mp_dim(k, 3));
     out[2] = empty_bshd(rt, v, mp_dim(v, 3));
-    struct mp_tensor *mask_grad = mp_needs_input(n, 3) ? mp_empty(rt, MP_SHAPE(batch, heads, seq, round_up(keys, 16)), q->dtype) : NULL;
-    if (q->dtype == MP_F32) {
-        struct mp_tensor *product = mp_empty(rt, MP_SHAPE(batch, seq, heads, mp_dim(v, 3)), MP_F32);
-        struct mp_tensor *sum = mp_empty(rt, MP_SHAPE(batch, seq, heads), MP_F32);
-        mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
-        mp_discard(rt, sum);
-        mp_discard(rt, product);
-    } else {
-        mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
-    }
-    const int64_t bi = dim <= 64 ? 64 : 128, bj = q->dtype != MP_F32 && dim > 96 && dim <= 128 ? 128 : 64;
-    mp_scratch(rt, (uint64_t)(batch * heads * ceil_div(seq, bi) * ceil_div(dim, bj) * (16 + bi * bj * 4)));
-    if (mask_grad) {
-        const struct mp_shape shape = MP_SHAPE(batch, heads, seq, keys);
-        out[3] = mp_alias(rt, mask_grad, shape, mask_grad->stride, mp_dim(mask_grad, 3) == keys ? NULL : mask_grad);
-    }
+    aligned.d[3] = round_up(keys, 16);
+    if (mp_needs_input(n, 3))
+        mask_grad = mp_empty(rt, aligned, q->dtype);
+    row_sums(rt, q, mp_dim(v, 3));
+    mp_scratch(rt, efficient_workspace(q));
+    if (mask_grad)
+        out[3] = mp_alias(rt, mask_grad, mask_shape, mask_grad->stride, aligned.d[3] == keys ? NULL : mask_grad);
 }
 static const struct mp_node_type efficient_type = {"ScaledDotProductEfficientAttentionBackward0", efficient_backward};
 
 static struct mp_tensor *efficient(struct mp_runtime *rt, const struct call *c)
 {
+    const int64_t batch = mp_dim(c->q, 0), heads = mp_dim(c->q, 1), seq = mp_dim(c->q, 2), dim = mp_dim(c->v, 3);
     struct mp_node *n = begin_fused(rt, &efficient_type, c);
-    struct mp_tensor *out = empty_bshd(rt, c->q, mp_dim(c->v, 3));
-    struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(mp_dim(c->q, 0), mp_dim(c->q, 1), n ? round_up(mp_dim(c->q, 2), 32) : 0), MP_F32);
+    struct mp_tensor *out = empty_bshd(rt, c->q, dim);
+    struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(batch, heads, n ? round_up(seq, 32) : 0), MP_F32);
+    if (mp_dtype_is_half(c->q->dtype) && dim > 128)
+        mp_scratch(rt, 4 * (uint64_t)(batch * seq * heads * dim)); /* the output in float32 */
     if (n)
         finish_fused(rt, n, lse, out);
     mp_track(rt, n, out);
@@ -308,14 +465,19 @@ struct mp_tensor *mp_attention(struct mp_runtime *rt, struct mp_tensor *q, struc
     c.q = mp_keep(mp_cast_low(rt, q));
     const bool autocast = rt->autocast;
     rt->autocast = false;
-    const enum kernel kernel = choose(rt->gpu, &c);
-    if (c.mask && kernel != KERNEL_MATH)
+    const enum mp_attention_kernel kernel = choose(rt, &c);
+    rt->kernels |= 1u << kernel;
+    if (c.mask && kernel != MP_KERNEL_MATH)
         c.mask = mp_keep(additive(rt, c.mask, (enum mp_dtype)c.q->dtype));
-    if (c.mask && kernel == KERNEL_EFFICIENT)
+    if (c.mask && kernel == MP_KERNEL_EFFICIENT)
         c.mask = mp_keep(expand_mask(rt, c.mask, &c));
-    struct mp_tensor *out = kernel == KERNEL_CUDNN       ? cudnn(rt, &c)
-                            : kernel == KERNEL_EFFICIENT ? efficient(rt, &c)
-                                                         : math(rt, &c);
+    struct mp_tensor *out = NULL;
+    switch (kernel) {
+    case MP_KERNEL_CUDNN: out = cudnn(rt, &c); break;
+    case MP_KERNEL_FLASH: out = flash(rt, &c); break;
+    case MP_KERNEL_EFFICIENT: out = efficient(rt, &c); break;
+    case MP_KERNEL_MATH: out = math(rt, &c); break;
+    }
     rt->autocast = autocast;
     return mp_end(rt, &scope, out);
 }

@@ -11,10 +11,9 @@
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static uint64_t align256(uint64_t n) { return (n + 255) / 256 * 256; }
 
-uint64_t mp_scan_temp(int64_t n)
+uint64_t mp_scan_temp(int64_t n, int64_t tile)
 {
-    enum { TILE = 2560 };
-    const uint64_t tiles = (uint64_t)ceil_div(n, TILE);
+    const uint64_t tiles = (uint64_t)ceil_div(n, tile);
     return align256(align256((32 + tiles) * 16) + 255) + 255;
 }
 
@@ -35,11 +34,11 @@ static void sum_segments(struct mp_runtime *rt, const struct mp_shape *table, in
 {
     const int64_t rows = table->d[0], width = table->d[1];
     struct mp_storage *offsets = items(rt, n), *count = items(rt, 1), *keys = items(rt, n);
-    mp_scratch(rt, mp_scan_temp(n));
+    mp_scratch(rt, mp_scan_temp(n, MP_UNIQUE_TILE));
     mp_storage_unref(rt, keys);
     const int64_t n_segments = MP_MIN(n, rows);
     struct mp_storage *per_segment = items(rt, n_segments), *segment_offset = items(rt, n_segments);
-    mp_scratch(rt, mp_scan_temp(n_segments));
+    mp_scratch(rt, mp_scan_temp(n_segments, MP_SCAN_TILE));
     struct mp_storage *n_partial = items(rt, 1);
     const int64_t n_partials = n / 10 + n_segments;
     struct mp_storage *partial_offset = items(rt, n_partials);

@@ -106,9 +106,43 @@ bool mp_reduce_scratch(const struct mp_gpu *gpu, const struct mp_tensor *x, unsi
     const int64_t blocks = MP_MAX(MP_MIN(ceil_div(target, grid), ceil_div(values, MIN_VALUES)), ceil_div(values, MAX_VALUES));
     if (blocks <= 1)
         return false;
-    *buffer = (uint64_t)(MP_MAX(4, (int64_t)mp_dtype_bytes(x->dtype)) * n_out * blocks * (fast ? 1 : width * vector));
+    /* partial results are kept in the type that accumulates: float for half types, one byte for booleans */
+    const int64_t item = x->dtype == MP_BOOL ? 1 : MP_MAX(4, (int64_t)mp_dtype_bytes(x->dtype));
+    *buffer = (uint64_t)(item * n_out * blocks * (fast ? 1 : width * vector));
     *semaphores = (uint64_t)(4 * grid);
     return true;
+}
+
+/* TensorIterator::can_use_32bit_indexing */
+static bool addressable(const struct mp_tensor *x)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < x->shape.n; i++)
+        offset += (x->shape.d[i] - 1) * x->stride[i];
+    return offset * (int64_t)mp_dtype_bytes(x->dtype) <= INT32_MAX;
+}
+
+/* Kernels index with 32 bits: a larger tensor is halved along its largest extent, and the parts run one after the other. */
+static void reduce_kernel(struct mp_runtime *rt, struct mp_tensor x, unsigned dims)
+{
+    uint64_t buffer, semaphores;
+    if (!addressable(&x)) {
+        int split = 0;
+        for (int i = 1; i < x.shape.n; i++)
+            if ((x.shape.d[i] - 1) * x.stride[i] > (x.shape.d[split] - 1) * x.stride[split])
+                split = i;
+        const int64_t whole = x.shape.d[split];
+        x.shape.d[split] = whole / 2;
+        reduce_kernel(rt, x, dims);
+        x.shape.d[split] = whole - whole / 2;
+        reduce_kernel(rt, x, dims);
+        return;
+    }
+    if (!mp_reduce_scratch(rt->gpu, &x, dims, &buffer, &semaphores))
+        return;
+    struct mp_storage *partial = mp_storage_new(rt, buffer);
+    mp_scratch(rt, semaphores);
+    mp_storage_unref(rt, partial);
 }
 
 struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim)
@@ -121,12 +155,12 @@ struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned
             squeezed.d[squeezed.n++] = shape.d[i];
     }
     struct mp_tensor *out = mp_empty(rt, keepdim ? shape : squeezed, x->dtype);
-    uint64_t buffer, semaphores;
-    if (mp_reduce_scratch(rt->gpu, x, dims, &buffer, &semaphores)) {
-        struct mp_storage *partial = mp_storage_new(rt, buffer);
-        mp_scratch(rt, semaphores);
-        mp_storage_unref(rt, partial);
-    }
+    struct mp_storage *accumulator = NULL; /* parts of half types add up in float */
+    if (mp_dtype_is_half(x->dtype) && !addressable(x))
+        accumulator = mp_storage_new(rt, 4 * (uint64_t)mp_numel(out));
+    reduce_kernel(rt, *x, dims);
+    if (accumulator)
+        mp_storage_unref(rt, accumulator);
     return out;
 }
 
@@ -216,6 +250,26 @@ struct mp_tensor *mp_softmax(struct mp_runtime *rt, struct mp_tensor *x, int dty
 
 /* ---- layer norm ---- */
 
+/*
+ * Gradients of weight and bias of very many short rows: partial sums per group of rows, then a reduction over the groups
+ * (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel).
+ */
+static void partial_row_gradients(struct mp_runtime *rt, struct mp_node *n, int64_t rows, struct mp_tensor **out)
+{
+    const int64_t width = n->shape.d[0], warps = (width + 31) / 32;
+    if (rows <= 64 * 1024 || width / 32 >= (int64_t)rt->gpu->sms / 2)
+        return;
+    const int64_t groups = MP_MIN(32 * 1024 / warps, (rows + 31) / 32);
+    struct mp_tensor *partial[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        partial[i] = mp_empty(rt, MP_SHAPE(groups, width), (enum mp_dtype)n->dtype);
+    for (int i = 0; i < 2; i++) {
+        struct mp_tensor *sum = mp_reduce(rt, partial[i], 1u, false);
+        mp_discard(rt, out[i + 1]);
+        out[i + 1] = sum;
+    }
+}
+
 static void layer_norm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     struct mp_tensor *x = mp_saved_tensor(n, 1);
@@ -225,6 +279,8 @@ static void layer_norm_backward(struct mp_runtime *rt, struct mp_node *n, struct
     for (int i = 1; i < 3; i++)
         if (mp_needs_input(n, i))
             out[i] = mp_empty(rt, n->shape, (enum mp_dtype)n->dtype);
+    if (out[1] && out[2])
+        partial_row_gradients(rt, n, mp_numel(x) / mp_dim(x, -1), out);
 }
 static const struct mp_node_type layer_norm_type = {"NativeLayerNormBackward0", layer_norm_backward};
 

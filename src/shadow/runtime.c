@@ -59,6 +59,13 @@ static void *grow(struct mp_runtime *rt, void *array, int *capacity, int n, size
     return bigger;
 }
 
+struct mp_tensor *mp_buffer_register(struct mp_runtime *rt, struct mp_tensor *t)
+{
+    rt->buffers = grow(rt, rt->buffers, &rt->cap_buffers, rt->n_buffers, sizeof *rt->buffers);
+    rt->buffers[rt->n_buffers++] = t;
+    return t;
+}
+
 /* ---- free lists ---- */
 
 void *mp_pool_take(struct mp_runtime *rt, struct mp_pool *pool)
@@ -184,6 +191,7 @@ struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes)
     s->refs = 1;
     s->bytes = bytes;
     s->category = (uint8_t)rt->category;
+    s->stream = rt->stream;
     if (bytes)
         emit_alloc(rt, s);
     return s;

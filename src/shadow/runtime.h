@@ -74,6 +74,7 @@ struct mp_tensor {
     struct mp_tensor *grad;        /* of a leaf */
     struct mp_tensor *cast;        /* in the autocast cache; owned by the cache */
     const char *name;              /* parameters only */
+    int32_t number;                /* place among the parameters that a wrapper watches, from 1; 0: not watched */
     struct mp_shape shape;
     int64_t stride[MP_MAX_DIMS];   /* in elements */
 };
@@ -106,6 +107,18 @@ struct mp_catch {
 };
 
 struct mp_saved_hook;
+struct mp_layer;
+
+/* What a wrapper of the model (data parallelism) wants to know of; each may be NULL. */
+struct mp_hooks {
+    void *context;
+    /* a block is to run, inside its checkpoint: the hook runs it */
+    void (*block)(struct mp_runtime *rt, void *context, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
+    /* the gradient of a leaf has been accumulated */
+    void (*accumulated)(struct mp_runtime *rt, void *context, struct mp_tensor *leaf);
+    /* all nodes of a backward pass have run; its root gradient still lives */
+    void (*backward_done)(struct mp_runtime *rt, void *context);
+};
 
 struct mp_runtime {
     struct mp_arena arena;
@@ -138,11 +151,19 @@ struct mp_runtime {
 
     /* what the next allocation is for */
     enum mp_category category;
+    uint8_t stream;           /* 0: the main stream */
     int layer;
     const char *op;
 
+    const struct mp_hooks *hooks; /* NULL: the model is not wrapped */
+    struct mp_tensor **buffers;   /* of the model, in order of creation; never freed */
+    int n_buffers, cap_buffers;
+
     struct mp_storage *workspace[MP_THREADS][2]; /* cuBLAS, cuBLASLt */
+    unsigned kernels; /* bit per enum mp_attention_kernel that has run: loaded kernels take memory outside the allocator */
 };
+
+enum mp_attention_kernel { MP_KERNEL_CUDNN, MP_KERNEL_FLASH, MP_KERNEL_EFFICIENT, MP_KERNEL_MATH };
 
 /** Ready a runtime that writes into program. The gpu must outlive it. */
 void mp_runtime_init(struct mp_runtime *rt, const struct mp_gpu *gpu, struct mp_program *program, struct memplan_error *err);
@@ -151,6 +172,8 @@ void mp_runtime_release(struct mp_runtime *rt);
 enum memplan_status mp_runtime_protect(struct mp_runtime *rt, void (*body)(struct mp_runtime *rt, void *context), void *context);
 /** End the run with this error. */
 _Noreturn void mp_raise(struct mp_runtime *rt, enum memplan_status status, const char *format, ...) MP_PRINTF(3, 4);
+/** List t, which is owned already, among the model's buffers. Returns t. */
+struct mp_tensor *mp_buffer_register(struct mp_runtime *rt, struct mp_tensor *t);
 /** Arena memory, raising when there is none. */
 void *mp_runtime_alloc(struct mp_runtime *rt, size_t size);
 

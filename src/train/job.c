@@ -41,7 +41,7 @@ static int64_t n_batches(struct mp_runtime *rt, const struct mp_run *run)
 
 int64_t mp_job_steady_from(const struct mp_run *run)
 {
-    return run->n_seq_lengths > 1 || run->retain_losses ? INT64_MAX : 1;
+    return run->n_seq_lengths > 1 || run->retain_losses ? INT64_MAX : mp_parallel_steady_from(run);
 }
 
 /* ---- building ---- */
@@ -75,11 +75,15 @@ static void build(struct mp_runtime *rt, void *context)
 {
     struct mp_job *job = context;
     const struct mp_run *run = job->run;
+    mp_process_group_open(rt, run);
     rt->op = "__init__";
     job->net.family->build(rt, &job->net);
     rt->op = "";
     mp_mark(rt, "model");
-    mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->net.parameters, job->net.n_parameters);
+    mp_parallel_wrap(rt, &job->parallel, run, &job->net);
+    if (run->parallel != MP_PARALLEL_NONE)
+        mp_mark(rt, "wrap");
+    mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->parallel.optimized, job->parallel.n_optimized);
     job->n_data = n_batches(rt, run);
     job->data = mp_runtime_alloc(rt, (size_t)job->n_data * sizeof *job->data);
     for (int64_t n = 0; n < job->n_data; n++)
@@ -105,7 +109,9 @@ static void forward(struct mp_runtime *rt, struct mp_job *job, int64_t m)
     struct mp_autocast outer;
     mp_autocast_enter(rt, &outer, is_amp(run->precision), run->precision == MP_PRECISION_AMP_FP16 ? MP_F16 : MP_BF16);
     const int64_t n = (job->iteration * run->accumulate + m) % job->n_data;
+    mp_parallel_before_forward(rt, &job->parallel, m);
     job->net.family->forward(rt, &job->net, &job->data[n], &out);
+    mp_parallel_after_forward(rt, &job->parallel, &out);
     out.loss = mp_take(rt, out.loss);
     out.logits = mp_take(rt, out.logits);
     out.hidden = mp_take(rt, out.hidden);
@@ -166,7 +172,7 @@ static void step(struct mp_runtime *rt, void *context)
     if (run->clip_grad_norm) {
         if (scaled)
             mp_scaler_unscale(rt, &job->scaler);
-        mp_clip_grad_norm(rt, job->net.parameters, job->net.n_parameters);
+        mp_parallel_clip_grad_norm(rt, &job->parallel);
         mp_mark(rt, "it%lld.clip", i);
     }
     if (run->optimizer != MP_OPTIMIZER_NONE) {
@@ -177,7 +183,7 @@ static void step(struct mp_runtime *rt, void *context)
         mp_mark(rt, "it%lld.opt", i);
     }
     if (!run->zero_grad_keep)
-        mp_zero_grad(rt, job->net.parameters, job->net.n_parameters);
+        mp_zero_grad(rt, job->parallel.parameters, job->parallel.n_parameters);
     if (run->empty_cache_each_step)
         mp_empty_cache(rt);
     mp_mark(rt, "it%lld.zero", i);

@@ -12,12 +12,14 @@
 #include "shadow/program.h"
 #include "spec/run.h"
 #include "train/optimizer.h"
+#include "train/parallel.h"
 
 /** A job whose iterations are run one at a time. */
 struct mp_job {
     struct mp_runtime rt;
     const struct mp_run *run;
     struct mp_net net;
+    struct mp_parallel parallel;   /* its parameters are the model's when there is one rank only */
     struct mp_optimizer_instance optimizer;
     struct mp_grad_scaler scaler;
     struct mp_inputs *data;        /* all micro-batches that are made; number n of the run uses n modulo n_data */
@@ -31,7 +33,7 @@ struct mp_job {
 
 /** Ready a job that writes into program. The family's sizes are checked here: INPUT with every problem of the config. */
 enum memplan_status mp_job_open(struct mp_job *job, const struct mp_run *run, struct mp_program *program, struct memplan_error *err);
-/** Phases `model` and `data`. */
+/** Phases `model`, `wrap` (with data parallelism) and `data`. */
 enum memplan_status mp_job_build(struct mp_job *job);
 /** One optimizer step. */
 enum memplan_status mp_job_step(struct mp_job *job);

@@ -165,7 +165,17 @@ static uint64_t norm_partials_bytes(struct mp_tensor **parameters, int n, int *n
     return 4 * (uint64_t)*n_grads * (uint64_t)chunks;
 }
 
-static struct mp_tensor *total_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n, enum mp_dtype *dtype)
+/* Of norms that cover a rank's shards only: squared, summed over the ranks, rooted. The results die with the stack. */
+static void sum_over_ranks(struct mp_runtime *rt, int n_grads, enum mp_dtype dtype)
+{
+    struct mp_tensor *squares = mp_empty(rt, MP_SHAPE(n_grads), dtype);
+    struct mp_tensor *reduced = mp_empty(rt, MP_SHAPE(n_grads), dtype);
+    mp_empty(rt, MP_SHAPE(n_grads), dtype);
+    mp_discard(rt, squares);
+    mp_discard(rt, reduced);
+}
+
+static struct mp_tensor *total_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bool sharded, enum mp_dtype *dtype)
 {
     int n_grads;
     const int before = rt->n_temporaries;
@@ -178,18 +188,21 @@ static struct mp_tensor *total_norm(struct mp_runtime *rt, struct mp_tensor **pa
         scalar(rt, *dtype);
     }
     mp_storage_unref(rt, partials);
-    struct mp_tensor *stacked = mp_empty(rt, MP_SHAPE(n_grads), *dtype);
+    const int n_norms = rt->n_temporaries;
+    mp_empty(rt, MP_SHAPE(n_grads), *dtype); /* stacked */
+    if (sharded)
+        sum_over_ranks(rt, n_grads, *dtype);
     struct mp_tensor *total = mp_take(rt, scalar(rt, *dtype));
-    mp_discard(rt, stacked);
+    mp_discard_to(rt, n_norms);
     mp_discard_to(rt, before);
     return mp_float(rt, total);
 }
 
-void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
+static void clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bool sharded)
 {
     enum mp_dtype dtype = MP_F32;
     rt->op = "clip_grad_norm_";
-    struct mp_tensor *total = total_norm(rt, parameters, n, &dtype);
+    struct mp_tensor *total = total_norm(rt, parameters, n, sharded, &dtype);
     struct mp_tensor *guarded = scalar(rt, dtype);     /* total + 1e-6 */
     struct mp_tensor *reciprocal = scalar(rt, dtype);
     struct mp_tensor *coefficient = scalar(rt, dtype); /* max_norm * reciprocal */
@@ -201,6 +214,10 @@ void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int
     mp_discard(rt, total);
     rt->op = "";
 }
+
+void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n) { clip(rt, parameters, n, false); }
+
+void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards, int n) { clip(rt, shards, n, true); }
 
 /* ---- gradient scaler ---- */
 

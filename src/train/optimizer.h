@@ -25,6 +25,8 @@ void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
 
 /** torch.nn.utils.clip_grad_norm_(parameters, 1.0), foreach. */
 void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
+/** The same over parameters that are spread over ranks (DTensors). */
+void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards, int n);
 
 /* torch.amp.GradScaler */
 struct mp_grad_scaler {
