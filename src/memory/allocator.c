@@ -2,33 +2,37 @@
 /*
  * PyTorch's caching allocator, played without memory.
  *
- * cudaMalloc is slow and cudaFree waits for the device, so PyTorch asks for large segments and cuts them itself:
+ * cudaMalloc is slow and cudaFree waits for the device, so PyTorch asks for large segments and cuts
+ * them itself:
  *
  *     2 MiB segment of the small pool (requests up to 1 MiB)
- *     ┌──────┬───┬────────────┬─────────────────────────────────────────────┐
- *     │ live │512│    live    │ free: the rest, to be cut by the next        │
- *     └──────┴───┴────────────┴─────────────────────────────────────────────┘
- *     20 MiB segment of the large pool (1 to 10 MiB); larger requests get one of their own, in steps of 2 MiB
- *     ┌───────────────────────┬──────────────────────┬──────────────────────┐
- *     │ live 9 MiB            │ free 8 MiB           │ live 3 MiB           │ the free 8 MiB are reserved, yet a request
- *     └───────────────────────┴──────────────────────┴──────────────────────┘ of 9 MiB needs a new segment: fragmentation
+ *     ┌──────┬─────┬────────────┬──────────────────────────────────────────┐
+ *     │ live │ 512 │    live    │ free: the rest, to be cut by the next    │
+ *     └──────┴─────┴────────────┴──────────────────────────────────────────┘
+ *     20 MiB segment of the large pool (1 to 10 MiB; above that one of its own, in steps of 2 MiB)
+ *     ┌───────────────────────┬──────────────────────┬─────────────────────┐
+ *     │ live 9 MiB            │ free 8 MiB           │ live 3 MiB          │
+ *     └───────────────────────┴──────────────────────┴─────────────────────┘
+ *     8 MiB are reserved and free, yet a request of 9 MiB needs a new segment: fragmentation
  *
- * A malloc is rounded up to 512 bytes and served by the smallest free block that fits, of the same pool and the same
- * stream, the lowest address among equals (get_free_block). What is left of the block is cut off if it is worth keeping
- * (should_split). A free merges with free neighbours in the segment (try_merge_blocks) and goes back to the pool, never to
- * the card. Only when cudaMalloc fails, or would pass the cap, are whole free segments given back, and the request tried
- * again (release_cached_blocks); then comes "CUDA out of memory". So reserved only grows while things go well, and how
- * much depends on the order of requests, which is why it is played and not estimated.
+ * A malloc is rounded up to 512 bytes and served by the smallest free block that fits, of the same
+ * pool and the same stream, the lowest address among equals (get_free_block). What is left of the
+ * block is cut off if it is worth keeping (should_split). A free merges with free neighbours in the
+ * segment (try_merge_blocks) and goes back to the pool, never to the card. Only when cudaMalloc
+ * fails, or would pass the cap, are whole free segments given back and the request tried again
+ * (release_cached_blocks); then comes "CUDA out of memory". So reserved only grows while things go
+ * well, and how much depends on the order of requests, which is why it is played, not estimated.
  *
- * expandable_segments:True replaces segments by one long address range per pool and stream whose pages get memory when
- * they are first needed; then only the tail of a range is wasted.
+ * expandable_segments:True replaces segments by one long address range per pool and stream, whose
+ * pages get memory when they are first needed; then only the tail of a range is wasted.
  *
- * Functions carry the names that their counterparts have in c10/cuda/CUDACachingAllocator.cpp where a rule stands there;
- * versions differ in few places, which ask a->torch.
+ * Functions carry the names of their counterparts in c10/cuda/CUDACachingAllocator.cpp, or name
+ * them where a rule stands. Releases differ in few places, which ask a->torch.
  *
- * Three things are done differently for speed, without a visible difference: free blocks sit in bins (free_set.h)
- * instead of one std::set; the sums over both pools and the `freed` counters are computed when asked for; blocks come from
- * slabs. A typical event costs about 30 ns.
+ * Four things are done differently for speed, without a visible difference: free blocks sit in bins
+ * (free_set.h) instead of one std::set; totals over both pools and `freed` are computed when asked
+ * for; active and allocated are one count until a free is first deferred; blocks come from slabs.
+ * A typical event costs about 30 ns (tests/bench/bench_allocator.c).
  */
 #include "memory/allocator.h"
 
@@ -37,13 +41,15 @@
 #include "base/arena.h"
 #include "memory/allocator_state.h"
 
-#define MIN_BLOCK_BYTES UINT64_C(512)                 /* kMinBlockSize */
-#define SMALL_BYTES (UINT64_C(1) << 20)               /* kSmallSize: up to here the small pool serves */
-#define SMALL_SEGMENT_BYTES (UINT64_C(2) << 20)       /* kSmallBuffer */
-#define MIN_OWN_SEGMENT_BYTES (UINT64_C(10) << 20)    /* kMinLargeAlloc: from here on a segment of its own */
-#define SEGMENT_STEP_BYTES (UINT64_C(2) << 20)        /* kRoundLarge */
-#define REFUSED_BYTES (UINT64_C(1) << 60)             /* "more than 1EB" */
-#define VIRTUAL_BASE UINT64_C(0x302000000)            /* first cuMemAddressReserve of a process, as recorded */
+#define MIN_BLOCK_BYTES UINT64_C(512)           /* kMinBlockSize */
+#define SMALL_BYTES (UINT64_C(1) << 20)         /* kSmallSize: up to here the small pool serves */
+#define SMALL_SEGMENT_BYTES (UINT64_C(2) << 20) /* kSmallBuffer */
+#define MIN_OWN_SEGMENT_BYTES                                                                      \
+    (UINT64_C(10) << 20) /* kMinLargeAlloc: from here on a segment of its own */
+#define SEGMENT_STEP_BYTES (UINT64_C(2) << 20) /* kRoundLarge */
+#define REFUSED_BYTES (UINT64_C(1) << 60)      /* "more than 1EB" */
+#define VIRTUAL_BASE UINT64_C(0x302000000) /* first cuMemAddressReserve of a process, as recorded  \
+                                            */
 #define VIRTUAL_ALIGNMENT (UINT64_C(32) << 20)
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
@@ -135,9 +141,9 @@ void mp_allocator_reset_peaks(struct mp_allocator *a)
     for (unsigned i = 0; i < PEAK_KINDS; i++)
         a->whole_peak[i] = peak_tally(a, i)->current[POOL_ALL];
     struct mp_tally *const tallies[] = {
-        &a->allocation,   &a->active,          &a->inactive_split,       &a->allocated_bytes,
-        &a->active_bytes, &a->requested_bytes, &a->inactive_split_bytes, &a->segment,
-        &a->reserved_bytes,
+        &a->allocation,           &a->active,       &a->inactive_split,
+        &a->allocated_bytes,      &a->active_bytes, &a->requested_bytes,
+        &a->inactive_split_bytes, &a->segment,      &a->reserved_bytes,
     };
     for (size_t i = 0; i < MP_ARRAY_LEN(tallies); i++)
         reset_tally_peak(tallies[i]);
@@ -200,7 +206,8 @@ void mp_allocator_current(const struct mp_allocator *a, uint64_t *allocated_byte
 
 /* ---- sizes ---- */
 
-/* CUDAAllocatorConfig::roundup_power2_divisions(size): bucket 0 is everything below 2 MiB, bucket 15 from 32 GiB on */
+/* CUDAAllocatorConfig::roundup_power2_divisions(size): bucket 0 is everything below 2 MiB, bucket
+ * 15 from 32 GiB on */
 static uint32_t divisions_of(const struct mp_allocator_conf *conf, uint64_t n)
 {
     const int log2 = 63 - __builtin_clzll(n);
@@ -335,8 +342,8 @@ static void insert_unmapped(struct mp_allocator *a, struct mp_block *block)
 }
 
 /*
- * try_merge_blocks: absorb neighbour into block if both are free and alike. The low one of the two survives; block
- * itself stands in no set, the neighbour leaves its own.
+ * try_merge_blocks: absorb neighbour into block if both are free and alike. The low one of the two
+ * survives; block itself stands in no set, the neighbour leaves its own.
  */
 static inline struct mp_block *merge_block(struct mp_allocator *a, struct mp_block *block,
                                            struct mp_block *neighbour)
@@ -407,7 +414,8 @@ static uint64_t expandable_size(const struct mp_block *block)
     return block->size + (next && !next->mapped ? next->size : 0);
 }
 
-/* Prefer, among neighbours in the order, blocks that cannot grow; or skip them all when the mode is off. */
+/* Prefer, among neighbours in the order, blocks that cannot grow; or skip them all when the mode is
+ * off. */
 static struct mp_free_place pass_over_expandable(const struct mp_allocator *a,
                                                  const struct mp_free_set *set,
                                                  struct mp_free_place place)
@@ -581,7 +589,8 @@ void mp_allocator_complete_stream(struct mp_allocator *a, unsigned stream)
     }
 }
 
-/* Take the events out that are complete (all of them when `all`), and free what waits for no more. */
+/* Take the events out that are complete (all of them when `all`), and free what waits for no more.
+ */
 static void drain_events(struct mp_allocator *a, bool all)
 {
     size_t kept = 0;
@@ -667,8 +676,7 @@ static uint64_t place_segment(struct mp_allocator *a, uint64_t bytes)
     if (a->next_recorded < a->n_recorded)
         return a->recorded[a->next_recorded++];
     const uint64_t address = mp_heap_take(&a->heap, bytes);
-    if (!address)
-        a->failed = true;
+    a->failed |= a->heap.failed;
     return address;
 }
 
@@ -827,7 +835,8 @@ static uint64_t page_bytes_of(const struct mp_allocator *a, const struct mp_bloc
     return block->small ? SMALL_SEGMENT_BYTES : a->conf.large_segment_bytes;
 }
 
-/* map_block: give memory to the first `bytes` of an unmapped block; the free block it became, or NULL when the card is full */
+/* map_block: give memory to the first `bytes` of an unmapped block; the free block it became, or
+ * NULL when the card is full */
 static struct mp_block *map_block(struct mp_allocator *a, struct mp_block *block, uint64_t bytes)
 {
     const unsigned pool = pool_of(block);
@@ -855,6 +864,8 @@ static struct mp_block *map_block(struct mp_allocator *a, struct mp_block *block
 static struct mp_block *expand(struct mp_allocator *a, unsigned pool, unsigned stream,
                                uint64_t rounded)
 {
+    if (rounded > a->total_bytes)
+        return NULL; /* no card has that many pages */
     struct mp_block *block = find_expandable_block(a, pool, stream, rounded);
     if (block && !block->mapped)
         block = map_block(a, block, MP_MIN(block->size, rounded));
@@ -885,7 +896,8 @@ static void unmap_block(struct mp_allocator *a, struct mp_block *block)
     const unsigned pool = pool_of(block);
     const uint64_t page = page_bytes_of(a, block);
     const uint64_t begin = block->segment + round_up(block->address - block->segment, page);
-    const uint64_t end = block->segment + (block->address + block->size - block->segment) / page * page;
+    const uint64_t end =
+        block->segment + (block->address + block->size - block->segment) / page * page;
     if (begin >= end || !reserve_blocks(a, 4))
         return;
     mp_free_remove(set_of(a, block), block);
@@ -909,7 +921,8 @@ static void unmap_block(struct mp_allocator *a, struct mp_block *block)
         drop_range(a, block);
 }
 
-/* ---- giving back: release_cached_blocks, release_available_cached_blocks, garbage_collect_cached_blocks ---- */
+/* ---- giving back: release_cached_blocks, release_available_cached_blocks,
+ * garbage_collect_cached_blocks ---- */
 
 /* Whole free segments at once; expandable blocks after them, because unmapping changes the set. */
 static void release_blocks(struct mp_allocator *a, unsigned pool)
@@ -976,6 +989,12 @@ static void release_cached_blocks(struct mp_allocator *a)
     }
 }
 
+void mp_allocator_driver_event(struct mp_allocator *a, unsigned event)
+{
+    if (a->placement.kind == MP_PLACE_PROCESS)
+        (void)mp_heap_driver_event(&a->heap, (enum mp_driver_event)event);
+}
+
 void mp_allocator_empty_cache(struct mp_allocator *a)
 {
     if (!a->failed && reserve_blocks(a, 4))
@@ -1020,7 +1039,8 @@ static uint64_t gc_age(const struct mp_allocator *a, const struct mp_block *bloc
     return a->pools[POOL_LARGE].n_searches - block->gc_base;
 }
 
-/* One pass of the collector over the large pool: count what could go, or release what is old enough. */
+/* One pass of the collector over the large pool: count what could go, or release what is old
+ * enough. */
 struct gc_pass {
     double age_threshold;
     uint64_t total_age, n_blocks, reclaimed;
@@ -1133,19 +1153,19 @@ struct mp_block *mp_allocator_malloc(struct mp_allocator *a, uint64_t n, unsigne
                                      uint32_t client)
 {
     if (n >= REFUSED_BYTES) { /* "Tried to allocate more than 1EB memory": before any bookkeeping */
-        a->oom = (struct mp_allocator_oom){
-            .requested_bytes = n, .rounded_bytes = n, .segment_bytes = n};
+        a->oom =
+            (struct mp_allocator_oom){.requested_bytes = n, .rounded_bytes = n, .segment_bytes = n};
         return NULL;
     }
     if (a->failed || !reserve_blocks(a, 4))
         return NULL;
     if (a->n_complete)
         drain_events(a, false);
-    const uint64_t rounded = a->plain_rounding
-                                 ? (n < MIN_BLOCK_BYTES ? MIN_BLOCK_BYTES
-                                                        : (n + MIN_BLOCK_BYTES - 1) &
-                                                              ~(MIN_BLOCK_BYTES - 1))
-                                 : mp_allocator_round_size(&a->conf, a->torch, n);
+    const uint64_t rounded =
+        a->plain_rounding
+            ? (n < MIN_BLOCK_BYTES ? MIN_BLOCK_BYTES
+                                   : (n + MIN_BLOCK_BYTES - 1) & ~(MIN_BLOCK_BYTES - 1))
+            : mp_allocator_round_size(&a->conf, a->torch, n);
     const unsigned pool = rounded <= SMALL_BYTES ? POOL_SMALL : POOL_LARGE;
     struct mp_free_set *set = find_set(a, pool, stream);
     if (!set)
@@ -1171,14 +1191,14 @@ static bool seed_is_possible(const struct mp_allocator *a, const struct mp_seed_
         if (!b->bytes || b->bytes >= REFUSED_BYTES || sum >= REFUSED_BYTES ||
             (b->kind == MP_SEED_UNMAPPED && !segment->expandable))
             return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                                "segment 0x%" PRIx64 ": block %zu: impossible size", segment->address,
-                                i),
+                                "segment 0x%" PRIx64 ": block %zu: impossible size",
+                                segment->address, i),
                    false;
         sum += b->bytes;
     }
     const uint64_t page = segment->small ? SMALL_SEGMENT_BYTES : a->conf.large_segment_bytes;
-    const bool whole = segment->expandable ? sum % page == 0
-                                           : !segment->small || sum == SMALL_SEGMENT_BYTES;
+    const bool whole =
+        segment->expandable ? sum % page == 0 : !segment->small || sum == SMALL_SEGMENT_BYTES;
     if (!sum || !whole || segment->stream > UINT16_MAX)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT,
                             "segment 0x%" PRIx64 ": %" PRIu64
@@ -1259,8 +1279,7 @@ enum memplan_status mp_allocator_seed(struct mp_allocator *a, const struct mp_se
     struct mp_block *block = seed_whole(a, segment, total);
     for (size_t i = 0; block && i < segment->n_blocks && reserve_blocks(a, 4); i++) {
         const struct mp_seed_block *seed = &segment->blocks[i];
-        struct mp_block *rest =
-            block->size > seed->bytes ? cut_block(a, block, seed->bytes) : NULL;
+        struct mp_block *rest = block->size > seed->bytes ? cut_block(a, block, seed->bytes) : NULL;
         if (blocks)
             blocks[i] = seed->kind == MP_SEED_ALLOCATED ? block : NULL;
         seed_block(a, block, seed);
@@ -1320,7 +1339,10 @@ struct mp_allocator *mp_allocator_new(const struct mp_allocator_options *options
         for (unsigned i = 0; i < 16; i++)
             a->plain_rounding &= a->conf.roundup_divisions[i] == 0;
         a->placement = options->placement;
-        mp_heap_init(&a->heap, MP_HEAP_TOP);
+        if (a->placement.kind == MP_PLACE_PROCESS)
+            (void)mp_heap_init_process(&a->heap);
+        else
+            mp_heap_init(&a->heap, MP_HEAP_TOP);
     }
     if (!a || !view || !copy_recorded(a)) {
         mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory");

@@ -5,9 +5,10 @@
  *     max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:8]
  *     key────────────── ───                           MiB─┘ └─divisions
  *
- * Keys separated by commas, blanks ignored, booleans exactly True or False. One table has every key with the releases
- * that know it; its functions check the value as CUDAAllocatorConfig (AcceleratorAllocatorConfig since 2.9) does. Keys
- * that only concern pinned host memory or locks are checked for form and otherwise ignored.
+ * Keys separated by commas, blanks ignored, booleans exactly True or False. One table has every key
+ * with the releases that know it; its functions check the value as CUDAAllocatorConfig
+ * (AcceleratorAllocatorConfig since 2.9) does. Keys that only concern pinned host memory or locks
+ * are checked for form and otherwise ignored.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -33,9 +34,10 @@ enum memplan_status mp_torch_version_parse(const char *text, mp_torch_version *t
     const long major = isdigit((unsigned char)text[0]) ? strtol(text, &end, 10) : -1;
     const char *rest = end && *end == '.' ? end + 1 : "";
     const long minor = isdigit((unsigned char)rest[0]) ? strtol(rest, &end, 10) : -1;
-    const bool ended = end && (*end == '\0' || *end == '.' || *end == '+' || isalpha((unsigned char)*end));
-    if (!ended || minor < 0 || minor > 99 || major < 0 || major > 9 ||
-        major * 100 + minor < 113 || major * 100 + minor > 214)
+    const bool ended =
+        end && (*end == '\0' || *end == '.' || *end == '+' || isalpha((unsigned char)*end));
+    if (!ended || minor < 0 || minor > 99 || major < 0 || major > 9 || major * 100 + minor < 113 ||
+        major * 100 + minor > 214)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT,
                             "torch version '%.40s': not known; use 1.13 or 2.0 to 2.14", text);
     *torch = (mp_torch_version)(major * 100 + minor);
@@ -44,7 +46,8 @@ enum memplan_status mp_torch_version_parse(const char *text, mp_torch_version *t
 
 void mp_allocator_conf_init(struct mp_allocator_conf *conf, mp_torch_version torch)
 {
-    (void)torch; /* defaults are the same in all releases; before a key existed its default was a constant */
+    (void)torch; /* defaults are the same in all releases; before a key existed its default was a
+                    constant */
     *conf = (struct mp_allocator_conf){
         .max_split_bytes = UINT64_MAX,
         .max_non_split_rounding_bytes = LARGE_SEGMENT_MB * MP_MIB,
@@ -105,8 +108,9 @@ static enum memplan_status set_max_split(const struct parse *p, const char *key,
         p->torch <= 200 ? (LARGE_SEGMENT_MB + 1) * MP_MIB : p->conf->large_segment_bytes;
     if (!read_megabytes(value, &bytes) || bytes < least)
         return bad_value(p, key, value,
-                         p->torch <= 200 ? "is no size in MiB above 20"
-                                         : "is no size in MiB of at least large_segment_size_mb (20)");
+                         p->torch <= 200
+                             ? "is no size in MiB above 20"
+                             : "is no size in MiB of at least large_segment_size_mb (20)");
     p->conf->max_split_bytes = bytes;
     return MEMPLAN_STATUS_OK;
 }
@@ -116,8 +120,7 @@ static enum memplan_status set_max_non_split(const struct parse *p, const char *
 {
     uint64_t bytes = 0;
     if (!read_megabytes(value, &bytes) || bytes < p->conf->large_segment_bytes)
-        return bad_value(p, key, value,
-                         "is no size in MiB of at least large_segment_size_mb (20)");
+        return bad_value(p, key, value, "is no size in MiB of at least large_segment_size_mb (20)");
     p->conf->max_non_split_rounding_bytes = MP_MIN(bytes, UINT64_C(1) << 60);
     return MEMPLAN_STATUS_OK;
 }
@@ -170,8 +173,7 @@ static enum memplan_status read_bool(const struct parse *p, const char *key, con
     return MEMPLAN_STATUS_OK;
 }
 
-static enum memplan_status set_expandable(const struct parse *p, const char *key,
-                                          const char *value)
+static enum memplan_status set_expandable(const struct parse *p, const char *key, const char *value)
 {
     return read_bool(p, key, value, &p->conf->expandable_segments);
 }
@@ -288,8 +290,8 @@ static const struct conf_key *find_key(const struct parse *p, const char *name)
             return &keys[i];
         const mp_torch_version known = p->torch < keys[i].since ? keys[i].since : keys[i].until;
         mp_error_set(p->err, MEMPLAN_STATUS_INPUT,
-                     "allocator conf: %s: torch %d.%d does not know it; torch %d.%d and %s do", name,
-                     p->torch / 100, p->torch % 100, known / 100, known % 100,
+                     "allocator conf: %s: torch %d.%d does not know it; torch %d.%d and %s do",
+                     name, p->torch / 100, p->torch % 100, known / 100, known % 100,
                      p->torch < keys[i].since ? "later" : "earlier");
         return NULL;
     }
@@ -359,8 +361,8 @@ enum memplan_status mp_allocator_conf_parse(const char *text, mp_torch_version t
         if (isspace((unsigned char)*c))
             continue;
         if (n + 1 == sizeof(copy))
-            return mp_error_set(err, MEMPLAN_STATUS_INPUT, "allocator conf: longer than %zu characters",
-                                sizeof(copy) - 1);
+            return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                "allocator conf: longer than %zu characters", sizeof(copy) - 1);
         copy[n++] = *c;
     }
     copy[n] = '\0';

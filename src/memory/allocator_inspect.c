@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking at an allocator from outside its working path: segments in address order, a hash of its state, and the check
- * that every list and counter agrees with the blocks themselves.
+ * Looking at an allocator from outside its working path: segments in address order, a hash of its
+ * state, and the check that every list and counter agrees with the blocks themselves.
  */
 #include <inttypes.h>
 
@@ -103,7 +103,8 @@ static uint64_t hash_block(const struct mp_allocator *a, const struct mp_block *
     return hash;
 }
 
-/* A sum over blocks, so that the order of the tables does not matter; placement and pending events have an order. */
+/* A sum over blocks, so that the order of the tables does not matter; placement and pending events
+ * have an order. */
 uint64_t mp_allocator_state_hash(const struct mp_allocator *a,
                                  uint64_t (*key)(void *context, uint32_t client), void *context)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The allocator's insides, shared by allocator.c and the file that inspects them. Nobody else includes this. */
+/* The allocator's insides, shared by allocator.c and the file that inspects them. Nobody else
+ * includes this. */
 #ifndef MP_ALLOCATOR_STATE_H
 #define MP_ALLOCATOR_STATE_H
 
@@ -10,7 +11,7 @@
 /* Kinds in order of cost: every change touches one pool and the sum of both. */
 enum { POOL_SMALL, POOL_LARGE, POOL_ALL, POOL_KINDS };
 
-/* A statistic while it runs; `freed` is total - current, and the total of both pools is their sum. */
+/* A statistic while it runs; `freed` is total - current, the total of both pools their sum. */
 struct mp_tally {
     uint64_t current[POOL_KINDS], peak[POOL_KINDS];
     uint64_t total[2]; /* all increases, per pool */

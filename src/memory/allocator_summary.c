@@ -2,8 +2,8 @@
 /*
  * torch.cuda.memory_summary(): the statistics as the table that people paste into bug reports.
  *
- * Every line is '|', 75 columns, '|'. A unit is chosen per column from the group's first row and kept below it, and
- * numbers are floor-divided at each step, as in torch/cuda/memory.py.
+ * Every line is '|', 75 columns, '|'. A unit is chosen per column from the group's first row and
+ * kept below it, and numbers are floor-divided at each step, as in torch/cuda/memory.py.
  */
 #include <inttypes.h>
 
@@ -23,7 +23,8 @@ struct scale {
 };
 
 static const struct scale byte_scale = {byte_units, MP_ARRAY_LEN(byte_units), 1024, 768 * 1024, 6};
-static const struct scale count_scale = {count_units, MP_ARRAY_LEN(count_units), 1000, 750 * 1000, 7};
+static const struct scale count_scale = {count_units, MP_ARRAY_LEN(count_units), 1000, 750 * 1000,
+                                         7};
 
 static void line_of(struct mp_strbuf *out, char c)
 {
@@ -79,8 +80,9 @@ void mp_allocator_summary(const struct mp_allocator_stats *s, int device, bool a
     line_of(out, '=');
     mp_strbuf_addf(out, "|%18sPyTorch CUDA memory summary, device ID %-17d |\n", "", device);
     line_of(out, '-');
-    mp_strbuf_addf(out, "|%12sCUDA OOMs: %-12" PRIu64 " | %7scudaMalloc retries: %-8" PRIu64 "  |\n",
-                   "", s->num_ooms, "", s->num_alloc_retries);
+    mp_strbuf_addf(out,
+                   "|%12sCUDA OOMs: %-12" PRIu64 " | %7scudaMalloc retries: %-8" PRIu64 "  |\n", "",
+                   s->num_ooms, "", s->num_alloc_retries);
     line_of(out, '=');
     mp_strbuf_addstr(
         out, "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n");

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Free blocks of one pool and stream in PyTorch's order: by size, then address (BlockComparatorSize).
+ * Free blocks of one pool and stream in PyTorch's order: by size, then address
+ * (BlockComparatorSize).
  *
- * The search runs millions of times a second, so the set is an array of bins: eight per power of two, each a short array
- * sorted downwards, and a bit per bin that is not empty.
+ * The search runs millions of times a second, so the set is an array of bins: eight per power of
+ * two, each a short array sorted downwards, and a bit per bin that is not empty.
  *
  *     want 3 MiB ──▶ bin of 3 MiB: last entry that fits ──none──▶ next set bit: its last entry
  *
- * Layers of a model leave many free blocks of one size, and the lowest is taken first and soon freed again: at the end of
- * a falling array that moves nothing. Entries carry size and address, so that a search does not touch the blocks. Private
- * to the allocator.
+ * Layers of a model leave many free blocks of one size, and the lowest is taken first and soon
+ * freed again: at the end of a falling array that moves nothing. Entries carry size and address, so
+ * that a search does not touch the blocks. Private to the allocator.
  */
 #ifndef MP_FREE_SET_H
 #define MP_FREE_SET_H
@@ -101,7 +102,8 @@ static inline struct mp_free_place mp_free_first_from(const struct mp_free_set *
     return (struct mp_free_place){0, 0, NULL};
 }
 
-/* The smallest block of at least size bytes whose address is at least address, if its size is equal. */
+/* The smallest block of at least size bytes whose address is at least address, if its size is
+ * equal. */
 static inline struct mp_free_place mp_free_find_from(const struct mp_free_set *set, uint32_t bin,
                                                      uint64_t size, uint64_t address)
 {
@@ -163,7 +165,8 @@ static inline bool mp_free_insert(struct mp_free_set *set, struct mp_block *bloc
     return true;
 }
 
-/* The entry before place (the last of all when place.block is NULL); block NULL when there is none. */
+/* The entry before place (the last of all when place.block is NULL); block NULL when there is none.
+ */
 struct mp_free_place mp_free_previous(const struct mp_free_set *set, struct mp_free_place place);
 
 struct mp_free_set *mp_free_set_new(void);

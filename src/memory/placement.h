@@ -2,8 +2,9 @@
 /*
  * Where cudaMalloc puts memory: a model of the driver's address choice.
  *
- * The caching allocator breaks ties between free blocks of one size by address, so the addresses of segments reach into its
- * statistics. Give it a heap of these and it meets the same ties as on a card.
+ * The caching allocator breaks ties between free blocks of one size by address, so the addresses of
+ * segments reach into its statistics. Give it a heap of these and it meets the same ties as on a
+ * card.
  *
  *     struct mp_heap heap;
  *     mp_heap_init(&heap, MP_HEAP_TOP);
@@ -11,23 +12,26 @@
  *     mp_heap_give(&heap, address);
  *     mp_heap_release(&heap);
  *
- * Ownership: the caller owns the struct; mp_heap_release frees what it points to. Failure: address 0 when the host's
- * memory is exhausted.
+ * Ownership: the caller owns the struct; mp_heap_release frees what it points to. Failure: address
+ * 0 when the host's memory is exhausted.
  */
 #ifndef MP_PLACEMENT_H
 #define MP_PLACEMENT_H
 
 #include "base/error.h"
+#include "shadow/program.h"
 
 #define MP_HEAP_TOP (UINT64_C(1) << 45)          /* below every address seen from a driver */
 #define MP_HEAP_CHUNK_BYTES (UINT64_C(32) << 20) /* address space is taken in multiples of it */
-#define MP_HEAP_PAGE_BYTES (UINT64_C(2) << 20)   /* cudaMalloc's granularity for sizes of a MiB and more */
+#define MP_HEAP_PAGE_BYTES                                                                         \
+    (UINT64_C(2) << 20) /* cudaMalloc's granularity for sizes of a MiB and more */
 
 struct mp_heap_range {
     uint64_t address, bytes;
 };
 
-/* A piece of address space that cudaMalloc took from the system: pieces in use, and holes between them. */
+/* A piece of address space that cudaMalloc took from the system: pieces in use, and holes between
+ * them. */
 struct mp_heap_chunk {
     uint64_t address, bytes;
     struct mp_heap_range *holes; /* by address; neighbours are merged */
@@ -47,8 +51,16 @@ struct mp_heap {
 };
 
 void mp_heap_init(struct mp_heap *heap, uint64_t top);
+/**
+ * The heap as a process with a CUDA context finds it: what the driver holds lies where measured.
+ * Then what it does later: call mp_heap_driver_event() as the events come. False (heap->failed):
+ * host memory exhausted.
+ */
+bool mp_heap_init_process(struct mp_heap *heap);
+bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event);
 void mp_heap_release(struct mp_heap *heap);
-/** An address for bytes (> 0), or 0: host memory exhausted or no address space left. */
+/** An address for bytes (> 0), or 0: no address space left, or (heap->failed) host memory
+ * exhausted. */
 uint64_t mp_heap_take(struct mp_heap *heap, uint64_t bytes);
 /** Give back what mp_heap_take gave; an unknown address is ignored. */
 void mp_heap_give(struct mp_heap *heap, uint64_t address);
