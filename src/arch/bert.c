@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* BERT: BertForMaskedLM. Three embeddings summed, post-norm blocks, a prediction head with a tied decoder. */
+/*
+ * BERT and RoBERTa: BertForMaskedLM, RobertaForMaskedLM. Three embeddings summed, post-norm blocks, a prediction head with a tied
+ * decoder. RoBERTa counts positions from the tokens that are not padding.
+ */
 #include "arch/arch.h"
 
 struct config {
     int64_t vocabulary, positions, types, hidden, inner, n_blocks, heads;
     double dropout_hidden, dropout_attention;
     enum mp_activation activation;
+    bool roberta;
 };
 
 struct block {
@@ -20,12 +24,13 @@ struct module {
     struct block *blocks;
 };
 
-static const void *configure(struct mp_arena *arena, struct mp_config *c)
+static const void *configure_as(struct mp_arena *arena, struct mp_config *c, bool roberta)
 {
     struct config *m = mp_arena_alloc(arena, sizeof *m);
     if (!m)
         return NULL;
-    m->vocabulary = mp_config_size(c, "vocab_size", 30522);
+    m->roberta = roberta;
+    m->vocabulary = mp_config_size(c, "vocab_size", roberta ? 50265 : 30522);
     m->positions = mp_config_size(c, "max_position_embeddings", 512);
     m->types = mp_config_size(c, "type_vocab_size", 2);
     m->hidden = mp_config_size(c, "hidden_size", 768);
@@ -40,12 +45,16 @@ static const void *configure(struct mp_arena *arena, struct mp_config *c)
     return m;
 }
 
+static const void *configure(struct mp_arena *arena, struct mp_config *c) { return configure_as(arena, c, false); }
+static const void *configure_roberta(struct mp_arena *arena, struct mp_config *c) { return configure_as(arena, c, true); }
+
 static int64_t n_blocks(const void *config) { return ((const struct config *)config)->n_blocks; }
 
 static int64_t positions(const void *config, bool *hard)
 {
+    const struct config *c = config;
     *hard = true;
-    return ((const struct config *)config)->positions;
+    return c->roberta ? MP_MAX(c->positions - 2, 1) : c->positions; /* rows 0 and 1 are for padding */
 }
 
 /* ---- __init__ ---- */
@@ -93,11 +102,16 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const int64_t h = c->hidden;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->words = mp_parameter(rt, net, "word_embeddings", MP_SHAPE(c->vocabulary, h));
-    m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
+    mp_filled(rt, net); /* padding_idx */
+    if (!c->roberta)
+        m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->types = mp_parameter(rt, net, "token_type_embeddings", MP_SHAPE(c->types, h));
     m->norm = mp_layer_norm_new(rt, net, "embeddings.LayerNorm", h);
     m->position_ids = mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64);
+    mp_record(rt, "arange", MP_NO_TENSORS, MP_TENSORS(m->position_ids), MP_NO_ATTRIBUTES);
     mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64); /* token_type_ids */
+    if (c->roberta)
+        m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->blocks = mp_runtime_alloc(rt, (size_t)c->n_blocks * sizeof *m->blocks);
     for (int64_t i = 0; i < c->n_blocks; i++) {
         rt->layer = (int)i;
@@ -114,30 +128,65 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 /* ---- forward ---- */
 
+/* create_position_ids_from_input_ids: (cumsum(mask) * mask).long() + padding_idx */
+static struct mp_tensor *position_ids_from(struct mp_runtime *rt, const struct mp_inputs *in)
+{
+    const struct mp_shape shape = MP_SHAPE(in->batch, in->seq);
+    struct mp_tensor *unequal = mp_empty(rt, shape, MP_BOOL);
+    struct mp_tensor *mask = mp_empty(rt, shape, MP_I32);
+    mp_discard(rt, unequal);
+    struct mp_tensor *sum = mp_empty(rt, shape, MP_I64);
+    struct mp_tensor *wide = mp_empty(rt, shape, MP_I64); /* cumsum of int32 counts in int64 */
+    if (in->batch == 1)
+        mp_scratch(rt, mp_scan_temp(in->seq, MP_SCAN_TILE));
+    mp_discard(rt, wide);
+    struct mp_tensor *counted = mp_empty(rt, shape, MP_I32); /* type_as(mask) */
+    mp_discard(rt, sum);
+    struct mp_tensor *shifted = mp_empty(rt, shape, MP_I32); /* + past_key_values_length */
+    mp_discard(rt, counted);
+    struct mp_tensor *product = mp_empty(rt, shape, MP_I32);
+    mp_discard(rt, shifted);
+    struct mp_tensor *ids = mp_add_number(rt, mp_empty(rt, shape, MP_I64), 1);
+    mp_discard(rt, product);
+    mp_discard(rt, mask);
+    return ids;
+}
+
+/* Gathered from the buffer: one row, broadcast; RoBERTa gathers for every row. */
+static struct mp_tensor *token_type_ids(struct mp_runtime *rt, const struct config *c, const struct mp_inputs *in)
+{
+    const struct mp_shape shape = MP_SHAPE(in->batch, in->seq);
+    if (c->roberta)
+        return mp_empty(rt, shape, MP_I64);
+    struct mp_tensor *row = mp_empty(rt, MP_SHAPE(1, in->seq), MP_I64);
+    mp_record_fill(rt, row, 0);
+    return mp_expand(rt, row, shape);
+}
+
+static struct mp_tensor *position_ids(struct mp_runtime *rt, const struct config *c, const struct module *m, const struct mp_inputs *in)
+{
+    if (c->roberta)
+        return position_ids_from(rt, in);
+    return mp_alias(rt, m->position_ids, MP_SHAPE(1, in->seq), m->position_ids->stride, m->position_ids);
+}
+
 static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in)
 {
     const struct config *c = net->config;
     const struct module *m = net->module;
-    struct mp_tensor *position_ids = NULL, *type_ids = NULL, *words = NULL, *types = NULL, *sum = NULL, *positions_embedded = NULL;
+    struct mp_tensor *ids = NULL, *type_ids = NULL, *words = NULL, *types = NULL, *sum = NULL, *positions_embedded = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &position_ids, mp_alias(rt, m->position_ids, MP_SHAPE(1, in->seq), m->position_ids->stride, m->position_ids));
-    mp_let(&f, &type_ids, mp_empty(rt, MP_SHAPE(1, in->seq), MP_I64)); /* gathered from the buffer */
-    mp_let(&f, &type_ids, mp_expand(rt, type_ids, MP_SHAPE(in->batch, in->seq)));
-    mp_let(&f, &words, mp_embedding(rt, in->input_ids, m->words));
+    mp_let(&f, &ids, position_ids(rt, c, m, in));
+    mp_let(&f, &type_ids, token_type_ids(rt, c, in));
+    mp_let(&f, &words, mp_embed_tokens(rt, net, in->input_ids, m->words));
     mp_let(&f, &types, mp_embedding(rt, type_ids, m->types));
     mp_let(&f, &sum, mp_add(rt, words, types));
-    mp_let(&f, &positions_embedded, mp_embedding(rt, position_ids, m->positions));
+    mp_let(&f, &positions_embedded, mp_embedding(rt, ids, m->positions));
     mp_let(&f, &sum, mp_add(rt, sum, positions_embedded));
-    mp_let(&f, &sum, mp_apply_layer_norm(rt, sum, &m->norm));
+    mp_let(&f, &sum, mp_apply_norm(rt, sum, &m->norm));
     mp_let(&f, &sum, mp_dropout(rt, sum, c->dropout_hidden));
     return mp_leave(&f, sum);
-}
-
-static struct mp_tensor *project(struct mp_runtime *rt, struct mp_tensor *hidden, const struct mp_linear_layer *layer, int64_t head_dim)
-{
-    struct mp_tensor *x = mp_apply_linear(rt, hidden, layer);
-    return mp_transpose(rt, mp_view(rt, x, MP_SHAPE(mp_dim(hidden, 0), mp_dim(hidden, 1), -1, head_dim)), 1, 2);
 }
 
 static struct mp_tensor *self_attention(struct mp_runtime *rt, const struct mp_net *net, const struct block *b, struct mp_tensor *hidden,
@@ -148,13 +197,13 @@ static struct mp_tensor *self_attention(struct mp_runtime *rt, const struct mp_n
     struct mp_tensor *query = NULL, *key = NULL, *value = NULL, *output = NULL, *weights = NULL, *returned;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
-    mp_let(&f, &query, project(rt, hidden, &b->query, c->hidden / c->heads));
-    mp_let(&f, &key, project(rt, hidden, &b->key, c->hidden / c->heads));
-    mp_let(&f, &value, project(rt, hidden, &b->value, c->hidden / c->heads));
-    const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, 1, false};
+    mp_let(&f, &query, mp_project_heads(rt, hidden, &b->query, c->hidden / c->heads));
+    mp_let(&f, &key, mp_project_heads(rt, hidden, &b->key, c->hidden / c->heads));
+    mp_let(&f, &value, mp_project_heads(rt, hidden, &b->value, c->hidden / c->heads));
+    const struct mp_attention_args args = {.net = net, .style = &style, .mask = mask, .dropout = c->dropout_attention, .groups = 1};
     mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
     mp_let(&f, &weights, returned);
-    mp_let(&f, &output, mp_contiguous(rt, mp_reshape(rt, output, MP_SHAPE(mp_dim(output, 0), mp_dim(output, 1), -1))));
+    mp_let(&f, &output, mp_merge_heads(rt, output));
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
 }
@@ -167,7 +216,7 @@ static struct mp_tensor *output(struct mp_runtime *rt, const struct config *c, c
     MP_MODULE(rt, &f, &hidden, &input);
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, dense));
     mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_hidden));
-    mp_let(&f, &hidden, mp_apply_layer_norm(rt, mp_add(rt, hidden, input), norm));
+    mp_let(&f, &hidden, mp_apply_norm(rt, mp_add(rt, hidden, input), norm));
     return mp_leave(&f, hidden);
 }
 
@@ -250,7 +299,7 @@ static struct mp_tensor *transform(struct mp_runtime *rt, const struct mp_net *n
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &m->head_dense));
     mp_let(&f, &hidden, mp_activate(rt, ((const struct config *)net->config)->activation, hidden));
-    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &m->head_norm));
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &m->head_norm));
     return mp_leave(&f, hidden);
 }
 
@@ -280,4 +329,18 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     out->loss = mp_leave(&f, loss);
 }
 
-const struct mp_family mp_family_bert = {"bert", "BertForMaskedLM", configure, n_blocks, positions, build, forward};
+const struct mp_family mp_family_bert = {.model_type = "bert",
+                                          .architecture = "BertForMaskedLM",
+                                          .configure = configure,
+                                          .n_blocks = n_blocks,
+                                          .positions = positions,
+                                          .build = build,
+                                          .forward = forward};
+
+const struct mp_family mp_family_roberta = {.model_type = "roberta",
+                                            .architecture = "RobertaForMaskedLM",
+                                            .configure = configure_roberta,
+                                            .n_blocks = n_blocks,
+                                            .positions = positions,
+                                            .build = build,
+                                            .forward = forward};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What families share: parameters, heads, activations, loss, the key-value cache. */
+/* What families share: parameters, projections, heads, activations, loss, the key-value cache. */
 #include "arch/arch.h"
+
+#include "arch/lora.h"
 
 /* ---- building ---- */
 
@@ -13,7 +15,7 @@ static struct mp_tensor *persistent(struct mp_runtime *rt, struct mp_shape shape
     return t;
 }
 
-struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const char *name, struct mp_shape shape)
+void mp_parameter_insert(struct mp_runtime *rt, struct mp_net *net, int at, struct mp_tensor *t)
 {
     if (net->n_parameters == net->cap_parameters) {
         const int wanted = net->cap_parameters ? net->cap_parameters * 2 : 256;
@@ -23,13 +25,34 @@ struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const 
         net->parameters = bigger;
         net->cap_parameters = wanted;
     }
+    struct mp_tensor **const place = &net->parameters[at];
+    memmove(place + 1, place, (size_t)(net->n_parameters++ - at) * sizeof(struct mp_tensor *));
+    *place = t;
+}
+
+/* Matrices are drawn, vectors are zero unless their layer says otherwise. Loaded weights replace both. */
+static void record_initial(struct mp_runtime *rt, struct mp_tensor *t)
+{
+    if (t->shape.n < 2) {
+        mp_record_fill(rt, t, 0);
+        return;
+    }
+    mp_record(rt, "normal", MP_NO_TENSORS, MP_TENSORS(t), MP_ATTRIBUTES(mp_number("std", 0.02), mp_integer("seed", rt->n_random)));
+    rt->n_random++;
+}
+
+struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const char *name, struct mp_shape shape)
+{
     const char *op = rt->op;
     rt->op = name;
     struct mp_tensor *t = persistent(rt, shape, net->dtype, MP_CATEGORY_PARAMETER);
     rt->op = op;
     t->requires_grad = true;
     t->name = name;
-    net->parameters[net->n_parameters++] = t;
+    record_initial(rt, t);
+    mp_parameter_insert(rt, net, net->n_parameters, t);
+    if (!net->run->init_cpu)
+        mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL); /* random initialisation */
     return t;
 }
 
@@ -47,28 +70,94 @@ void mp_parameter_move_last(struct mp_net *net, int at)
 
 struct mp_linear_layer mp_linear_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t out, int64_t in, bool bias)
 {
-    struct mp_linear_layer layer = {mp_parameter(rt, net, name, MP_SHAPE(out, in)), NULL};
+    struct mp_linear_layer layer = {.weight = mp_parameter(rt, net, name, MP_SHAPE(out, in))};
     if (bias)
         layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
+    layer.adapter = mp_lora_adapter(rt, net, name, &layer);
     return layer;
+}
+
+struct mp_linear_layer mp_conv1d_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t in, int64_t out)
+{
+    struct mp_linear_layer layer = {.is_conv1d = true};
+    layer.weight = mp_parameter(rt, net, name, MP_SHAPE(in, out));
+    layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
+    layer.adapter = mp_lora_adapter(rt, net, name, &layer);
+    return layer;
+}
+
+void mp_filled(struct mp_runtime *rt, const struct mp_net *net)
+{
+    if (!net->run->init_cpu)
+        mp_driver_event(rt, MP_DRIVER_FIRST_FILL);
 }
 
 struct mp_norm_layer mp_layer_norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t width)
 {
-    struct mp_norm_layer layer;
-    layer.weight = mp_parameter(rt, net, name, MP_SHAPE(width));
+    struct mp_norm_layer layer = {.weight = mp_parameter(rt, net, name, MP_SHAPE(width))};
+    mp_record_fill(rt, layer.weight, 1);
+    mp_filled(rt, net);
     layer.bias = mp_parameter(rt, net, name, MP_SHAPE(width));
     return layer;
 }
 
-struct mp_tensor *mp_apply_linear(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+struct mp_norm_layer mp_rms_norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t width)
 {
-    return mp_linear(rt, x, layer->weight, layer->bias);
+    const struct mp_norm_layer layer = {.weight = mp_parameter(rt, net, name, MP_SHAPE(width))};
+    mp_record_fill(rt, layer.weight, 1);
+    mp_filled(rt, net);
+    return layer;
 }
 
-struct mp_tensor *mp_apply_layer_norm(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_norm_layer *layer)
+/* transformers' Conv1D: its weight lies the other way round, and it flattens by itself */
+static struct mp_tensor *conv1d(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
 {
-    return mp_layer_norm(rt, x, layer->weight, layer->bias);
+    struct mp_shape shape = x->shape;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    shape.d[shape.n - 1] = mp_dim(layer->weight, 1);
+    mp_let(&f, &x, mp_addmm(rt, layer->bias, mp_view(rt, x, MP_SHAPE(-1, mp_dim(x, -1))), layer->weight));
+    mp_let(&f, &x, mp_view(rt, x, shape));
+    return mp_leave(&f, x);
+}
+
+static struct mp_tensor *apply_base(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+{
+    return layer->is_conv1d ? conv1d(rt, x, layer) : mp_linear(rt, x, layer->weight, layer->bias);
+}
+
+struct mp_tensor *mp_apply_linear(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+{
+    return layer->adapter ? mp_lora_forward(rt, x, layer, apply_base) : apply_base(rt, x, layer);
+}
+
+struct mp_tensor *mp_apply_norm(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_norm_layer *layer)
+{
+    if (layer->bias)
+        return mp_layer_norm(rt, x, layer->weight, layer->bias);
+    return layer->offset ? mp_gemma_norm(rt, x, layer->weight) : mp_rms_norm(rt, x, layer->weight);
+}
+
+/* The row of the table that gets no gradient; -1: none. */
+static int64_t padding_index(const struct mp_net *net)
+{
+    const struct mp_value *value = mp_value_get(net->run->model->config, "pad_token_id");
+    if (strcmp(net->family->model_type, "gpt2") == 0)
+        return -1;
+    if (value && value->kind == MP_INT)
+        return value->as.integer;
+    return !value && strcmp(net->family->model_type, "bert") == 0 ? 0 : -1;
+}
+
+/* gradient_checkpointing_enable() on a peft model: inputs require grad although the table is frozen, or nothing would flow back */
+struct mp_tensor *mp_embed_tokens(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *ids, struct mp_tensor *table)
+{
+    struct mp_tensor *embedded = mp_embedding(rt, ids, table);
+    if (embedded->grad_fn)
+        embedded->grad_fn->arg[0] = padding_index(net) + 1;
+    if (net->run->lora && net->run->checkpoint != MP_CHECKPOINT_NONE)
+        embedded->requires_grad = true;
+    return embedded;
 }
 
 struct mp_tensor *mp_head_new(struct mp_runtime *rt, struct mp_net *net, struct mp_tensor *embedding, bool tied)
@@ -186,6 +275,38 @@ struct mp_tensor *mp_activate(struct mp_runtime *rt, enum mp_activation activati
     return x;
 }
 
+/* ---- feed-forward modules ---- */
+
+struct mp_tensor *mp_apply_mlp(struct mp_runtime *rt, struct mp_tensor *hidden, const struct mp_mlp *mlp, enum mp_activation activation,
+                               double dropout)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->in));
+    mp_let(&f, &hidden, mp_activate(rt, activation, hidden));
+    mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->out));
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, dropout));
+    return mp_leave(&f, hidden);
+}
+
+struct mp_gated_mlp mp_gated_mlp_new(struct mp_runtime *rt, struct mp_net *net, int64_t hidden, int64_t inner, bool bias)
+{
+    struct mp_gated_mlp mlp;
+    mlp.gate = mp_linear_new(rt, net, "mlp.gate_proj", inner, hidden, bias);
+    mlp.up = mp_linear_new(rt, net, "mlp.up_proj", inner, hidden, bias);
+    mlp.down = mp_linear_new(rt, net, "mlp.down_proj", hidden, inner, bias);
+    return mlp;
+}
+
+struct mp_tensor *mp_apply_gated_mlp(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_gated_mlp *mlp, enum mp_activation activation)
+{
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    struct mp_tensor *gate = mp_activate(rt, activation, mp_apply_linear(rt, x, &mlp->gate));
+    struct mp_tensor *up = mp_apply_linear(rt, x, &mlp->up);
+    return mp_leave(&f, mp_apply_linear(rt, mp_mul(rt, gate, up), &mlp->down));
+}
+
 /* ---- loss ---- */
 
 /* F.pad(labels, (0, 1)), then labels[:, 1:].contiguous() */
@@ -197,7 +318,9 @@ struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits
     rt->category = MP_CATEGORY_LOGITS;
     mp_let(&f, &logits, mp_to(rt, logits, MP_F32));
     const int64_t batch = mp_dim(labels, 0), seq = mp_dim(labels, 1), vocabulary = mp_dim(logits, -1);
-    mp_let(&f, &labels, mp_empty(rt, MP_SHAPE(batch, seq + 1), MP_I64));
+    struct mp_tensor *padded = mp_empty(rt, MP_SHAPE(batch, seq + 1), MP_I64);
+    mp_record(rt, "pad", MP_TENSORS(labels), MP_TENSORS(padded), MP_ATTRIBUTES(mp_number("value", -100)));
+    mp_let(&f, &labels, padded);
     mp_let(&f, &shifted, mp_contiguous(rt, mp_slice(rt, labels, 1, 1, seq + 1)));
     mp_let(&f, &logits, mp_view(rt, logits, MP_SHAPE(-1, vocabulary)));
     mp_let(&f, &shifted, mp_view(rt, shifted, MP_SHAPE(-1)));
@@ -227,5 +350,6 @@ void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct m
 struct mp_tensor *mp_position_ids(struct mp_runtime *rt, int64_t seq)
 {
     struct mp_tensor *range = mp_empty(rt, MP_SHAPE(seq), MP_I64);
+    mp_record(rt, "arange", MP_NO_TENSORS, MP_TENSORS(range), MP_NO_ATTRIBUTES);
     return mp_unsqueeze(rt, mp_add_number(rt, range, 0), 0);
 }

@@ -11,7 +11,8 @@ struct config {
 
 struct block {
     struct mp_norm_layer ln_1, ln_2;
-    struct mp_linear_layer attn, proj, fc, out; /* Conv1D: weight [in, out] */
+    struct mp_linear_layer attn, proj; /* Conv1D */
+    struct mp_mlp mlp;
 };
 
 struct module {
@@ -51,14 +52,6 @@ static int64_t positions(const void *config, bool *hard)
 
 /* ---- __init__ ---- */
 
-static struct mp_linear_layer conv1d_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t in, int64_t out)
-{
-    struct mp_linear_layer layer;
-    layer.weight = mp_parameter(rt, net, name, MP_SHAPE(in, out));
-    layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
-    return layer;
-}
-
 static void build(struct mp_runtime *rt, struct mp_net *net)
 {
     const struct config *c = net->config;
@@ -71,11 +64,11 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
         struct block *b = &m->blocks[i];
         rt->layer = (int)i;
         b->ln_1 = mp_layer_norm_new(rt, net, "ln_1", h);
-        b->attn = conv1d_new(rt, net, "attn.c_attn", h, 3 * h);
-        b->proj = conv1d_new(rt, net, "attn.c_proj", h, h);
+        b->attn = mp_conv1d_new(rt, net, "attn.c_attn", h, 3 * h);
+        b->proj = mp_conv1d_new(rt, net, "attn.c_proj", h, h);
         b->ln_2 = mp_layer_norm_new(rt, net, "ln_2", h);
-        b->fc = conv1d_new(rt, net, "mlp.c_fc", h, c->inner);
-        b->out = conv1d_new(rt, net, "mlp.c_proj", c->inner, h);
+        b->mlp.in = mp_conv1d_new(rt, net, "mlp.c_fc", h, c->inner);
+        b->mlp.out = mp_conv1d_new(rt, net, "mlp.c_proj", c->inner, h);
     }
     rt->layer = -1;
     m->ln_f = mp_layer_norm_new(rt, net, "ln_f", h);
@@ -84,79 +77,43 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 /* ---- forward ---- */
 
-static struct mp_tensor *conv1d(struct mp_runtime *rt, const struct mp_linear_layer *layer, struct mp_tensor *x)
-{
-    struct mp_shape shape = x->shape;
-    struct mp_frame f;
-    MP_MODULE(rt, &f, &x);
-    shape.d[shape.n - 1] = mp_dim(layer->weight, 1);
-    mp_let(&f, &x, mp_addmm(rt, layer->bias, mp_view(rt, x, MP_SHAPE(-1, mp_dim(x, -1))), layer->weight));
-    mp_let(&f, &x, mp_view(rt, x, shape));
-    return mp_leave(&f, x);
-}
-
-static struct mp_tensor *split_heads(struct mp_runtime *rt, struct mp_tensor *x, int64_t head_dim)
-{
-    return mp_transpose(rt, mp_view(rt, x, MP_SHAPE(mp_dim(x, 0), mp_dim(x, 1), -1, head_dim)), 1, 2);
-}
-
-static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct mp_layer *call, struct mp_tensor *hidden,
-                                   struct mp_tensor *mask, struct mp_tensor **weights_out)
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *hidden, struct mp_tensor *mask,
+                                   struct mp_tensor **weights_out)
 {
     static const struct mp_eager_style style = {.to_value_dtype = true, .keep_transposed = true};
+    const struct mp_net *net = call->model;
     const struct config *c = net->config;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
     struct mp_tensor *part[3], *query = NULL, *key = NULL, *value = NULL, *output = NULL, *weights = NULL, *returned;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
-    mp_split(rt, conv1d(rt, &b->attn, hidden), 3, 2, part);
+    mp_split(rt, mp_apply_linear(rt, hidden, &b->attn), 3, 2, part);
     mp_let(&f, &query, part[0]);
     mp_let(&f, &key, part[1]);
     mp_let(&f, &value, part[2]);
     const int64_t head_dim = c->hidden / c->heads;
-    mp_let(&f, &key, split_heads(rt, key, head_dim));
-    mp_let(&f, &value, split_heads(rt, value, head_dim));
-    mp_let(&f, &query, split_heads(rt, query, head_dim));
+    mp_let(&f, &key, mp_split_heads(rt, key, head_dim));
+    mp_let(&f, &value, mp_split_heads(rt, value, head_dim));
+    mp_let(&f, &query, mp_split_heads(rt, query, head_dim));
     mp_kv_cache_update(rt, call->cache, call->index, false, &f, &key, &value);
-    const struct mp_attention_args args = {net, &style, mask, c->dropout_attention, 1, true};
+    const struct mp_attention_args args = {
+        .net = net, .style = &style, .mask = mask, .dropout = c->dropout_attention, .groups = 1, .causal = true};
     mp_let(&f, &output, mp_attend(rt, &args, query, key, value, &returned));
     mp_let(&f, &weights, returned);
-    mp_let(&f, &output, mp_contiguous(rt, mp_reshape(rt, output, MP_SHAPE(mp_dim(output, 0), mp_dim(output, 1), -1))));
-    mp_let(&f, &output, conv1d(rt, &b->proj, output));
+    mp_let(&f, &output, mp_merge_heads(rt, output));
+    mp_let(&f, &output, mp_apply_linear(rt, output, &b->proj));
     mp_let(&f, &output, mp_dropout(rt, output, c->dropout_residual));
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
 }
 
-static struct mp_tensor *mlp(struct mp_runtime *rt, const struct config *c, const struct block *b, struct mp_tensor *hidden)
-{
-    struct mp_frame f;
-    MP_MODULE(rt, &f, &hidden);
-    mp_let(&f, &hidden, conv1d(rt, &b->fc, hidden));
-    mp_let(&f, &hidden, mp_activate(rt, c->activation, hidden));
-    mp_let(&f, &hidden, conv1d(rt, &b->out, hidden));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_residual));
-    return mp_leave(&f, hidden);
-}
-
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
 {
     const struct mp_net *net = call->model;
+    const struct config *c = net->config;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
-    struct mp_tensor *hidden = args[0], *mask = args[1];
-    struct mp_tensor *residual = NULL, *attended = NULL, *weights = NULL, *fed_forward = NULL, *returned;
-    struct mp_frame f;
-    MP_MODULE(rt, &f, &hidden, &mask);
-    mp_let(&f, &residual, hidden);
-    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &b->ln_1));
-    mp_let(&f, &attended, attention(rt, net, call, hidden, mask, &returned));
-    mp_let(&f, &weights, returned);
-    mp_let(&f, &hidden, mp_add(rt, attended, residual));
-    mp_let(&f, &residual, hidden);
-    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &b->ln_2));
-    mp_let(&f, &fed_forward, mlp(rt, net->config, b, hidden));
-    mp_let(&f, &hidden, mp_add(rt, residual, fed_forward));
-    out[0] = mp_leave(&f, hidden);
+    const struct mp_gpt_block block = {&b->ln_1, &b->ln_2, &b->mlp, c->activation, c->dropout_residual, attention};
+    out[0] = mp_apply_gpt_block(rt, call, &block, args[0], args[1], NULL);
 }
 
 static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
@@ -167,7 +124,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &position_ids, NULL); /* a parameter of forward() */
-    mp_let(&f, &embeds, mp_embedding(rt, in->input_ids, m->wte));
+    mp_let(&f, &embeds, mp_embed_tokens(rt, net, in->input_ids, m->wte));
     mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));
     mp_let(&f, &position_embeds, mp_embedding(rt, position_ids, m->wpe));
     mp_let(&f, &hidden, mp_add(rt, embeds, position_embeds));
@@ -180,7 +137,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
         mp_layer_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
         mp_let(&f, &hidden, next);
     }
-    mp_let(&f, &hidden, mp_apply_layer_norm(rt, hidden, &m->ln_f));
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &m->ln_f));
     mp_let(&f, &hidden, mp_view(rt, hidden, hidden->shape));
     return mp_leave(&f, hidden);
 }
@@ -191,6 +148,10 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     mp_causal_outputs(rt, body(rt, net, in, out), m->head, in->labels, out);
 }
 
-const struct mp_family mp_family_gpt2 = {
-    "gpt2", "GPT2LMHeadModel", configure, n_blocks, positions, build, forward,
-};
+const struct mp_family mp_family_gpt2 = {.model_type = "gpt2",
+                                         .architecture = "GPT2LMHeadModel",
+                                         .configure = configure,
+                                         .n_blocks = n_blocks,
+                                         .positions = positions,
+                                         .build = build,
+                                         .forward = forward};

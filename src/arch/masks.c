@@ -109,8 +109,9 @@ static struct mp_tensor *windowed_mask(struct mp_runtime *rt, int64_t seq, bool 
 }
 
 /* sdpa_mask(): index vectors, the mask functions, the conjunction with the padding mask; (batch, 1, seq, seq) */
-static struct mp_tensor *bool_mask(struct mp_runtime *rt, int64_t batch, int64_t seq, bool padding, int64_t sliding, bool bidirectional)
+static struct mp_tensor *bool_mask(struct mp_runtime *rt, int64_t batch, int64_t seq, struct mp_tensor *given, int64_t sliding, bool bidirectional)
 {
+    const bool padding = given != NULL;
     static const enum mask_function causal[] = {CAUSAL}, both[] = {BIDIRECTIONAL};
     struct mp_tensor *batches = NULL, *heads = NULL, *queries = NULL, *keys = NULL, *range;
     struct mp_frame f;
@@ -131,6 +132,8 @@ static struct mp_tensor *bool_mask(struct mp_runtime *rt, int64_t batch, int64_t
         mask = with_padding(rt, mask, batch, seq);
     const int64_t stride[MP_MAX_DIMS] = {padding ? seq * seq : 0, 0, seq, 1};
     struct mp_tensor *view = mp_alias(rt, mask, MP_SHAPE(batch, 1, seq, seq), stride, NULL);
+    mp_record(rt, "attention_mask", MP_TENSORS(given), MP_TENSORS(view),
+              MP_ATTRIBUTES(mp_boolean("causal", !bidirectional), mp_integer("sliding", sliding)));
     mp_discard(rt, mask);
     return mp_leave(&f, view);
 }
@@ -141,10 +144,24 @@ static struct mp_tensor *float_mask(struct mp_runtime *rt, struct mp_tensor *mas
     struct mp_tensor *zero = mp_empty(rt, MP_SCALAR, dtype);
     struct mp_tensor *minimum = mp_empty(rt, MP_SCALAR, dtype);
     struct mp_tensor *out = mp_empty(rt, mask->shape, dtype);
+    mp_record_copy(rt, "additive_mask", mask, out);
     mp_discard(rt, minimum);
     mp_discard(rt, zero);
     mp_discard(rt, mask);
     return out;
+}
+
+struct mp_tensor *mp_eager_causal_mask(struct mp_runtime *rt, int64_t batch, int64_t seq, enum mp_dtype dtype)
+{
+    return float_mask(rt, bool_mask(rt, batch, seq, NULL, 0, false), dtype);
+}
+
+/* attention_mask.to(bool) */
+static struct mp_tensor *given_mask(struct mp_runtime *rt, const struct mp_inputs *in)
+{
+    struct mp_tensor *mask = mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_BOOL);
+    mp_record_copy(rt, "to", in->attention_mask, mask);
+    return mask;
 }
 
 struct mp_tensor *mp_causal_mask(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in, enum mp_dtype dtype, int64_t sliding)
@@ -155,11 +172,11 @@ struct mp_tensor *mp_causal_mask(struct mp_runtime *rt, const struct mp_net *net
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     if (in->attention_mask)
-        mp_let(&f, &given, mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_BOOL));
+        mp_let(&f, &given, given_mask(rt, in));
     else if (!cached)
         look_for_packed_sequences(rt, in->batch, in->seq);
-    if (net->run->attention == MP_ATTENTION_EAGER) {
-        mask = bool_mask(rt, in->batch, in->seq, given != NULL, sliding, false);
+    if (net->attention == MP_ATTENTION_EAGER) {
+        mask = bool_mask(rt, in->batch, in->seq, given, sliding, false);
         return mp_leave(&f, float_mask(rt, mask, dtype));
     }
     if (given && !windowed)
@@ -168,7 +185,7 @@ struct mp_tensor *mp_causal_mask(struct mp_runtime *rt, const struct mp_net *net
         test_all_ones(rt, in->batch * in->seq);
     if (!padded && !windowed)
         return mp_leave(&f, NULL);
-    return mp_leave(&f, bool_mask(rt, in->batch, in->seq, given != NULL, sliding, false));
+    return mp_leave(&f, bool_mask(rt, in->batch, in->seq, given, sliding, false));
 }
 
 struct mp_tensor *mp_bidirectional_mask(struct mp_runtime *rt, const struct mp_net *net, const struct mp_inputs *in, enum mp_dtype dtype)
@@ -178,14 +195,14 @@ struct mp_tensor *mp_bidirectional_mask(struct mp_runtime *rt, const struct mp_n
     struct mp_tensor *given = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &given, mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_BOOL));
+    mp_let(&f, &given, given_mask(rt, in));
     struct mp_tensor *row = mp_view(rt, given, MP_SHAPE(1, -1));
     mp_discard(rt, mp_reduce(rt, row, 1u << 1, false)); /* .all() */
     mp_discard(rt, row);
     if (net->run->attention_mask != MP_MASK_PADDED)
         return mp_leave(&f, NULL);
-    struct mp_tensor *mask = bool_mask(rt, in->batch, in->seq, true, 0, true);
-    if (net->run->attention == MP_ATTENTION_SDPA)
+    struct mp_tensor *mask = bool_mask(rt, in->batch, in->seq, given, 0, true);
+    if (net->attention == MP_ATTENTION_SDPA)
         return mp_leave(&f, mask);
     return mp_leave(&f, float_mask(rt, mask, dtype));
 }

@@ -3,7 +3,9 @@
 #include "arch/arch.h"
 #include "base/strbuf.h"
 
-#define FAMILIES(X) X(bert) X(gpt2) X(llama) X(mistral) X(qwen2) X(qwen3)
+#define FAMILIES(X)                                                                                                                       \
+    X(bert) X(deepseek_v3) X(gemma2) X(gpt2) X(gpt_neo) X(gpt_neox) X(llama) X(mistral) X(mixtral) X(opt) X(phi3) X(qwen2) X(qwen3)        \
+    X(qwen3_moe) X(roberta) X(starcoder2) X(t5) X(vit)
 
 #define X(name) extern const struct mp_family mp_family_##name;
 FAMILIES(X)

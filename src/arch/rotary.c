@@ -10,8 +10,26 @@ struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct
     const enum mp_dtype dtype = (enum mp_dtype)x->dtype;
     mp_let(&f, &x, mp_to(rt, x, MP_F32));
     mp_let(&f, &variance, mp_mean_last(rt, mp_pow(rt, x, 2)));
-    mp_let(&f, &x, mp_mul(rt, x, mp_rsqrt(rt, mp_add_number(rt, variance, 1e-6))));
+    mp_let(&f, &x, mp_mul(rt, x, mp_rsqrt(rt, mp_add_number(rt, variance, rt->norm_eps))));
     return mp_leave(&f, mp_mul(rt, weight, mp_to(rt, x, dtype)));
+}
+
+static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &x);
+    struct mp_tensor *variance = mp_mean_last(rt, mp_pow(rt, x, 2));
+    return mp_leave(&f, mp_mul(rt, x, mp_rsqrt(rt, mp_add_number(rt, variance, rt->norm_eps))));
+}
+
+struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+{
+    struct mp_tensor *output = NULL;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    mp_let(&f, &output, normalise(rt, mp_to(rt, x, MP_F32)));
+    mp_let(&f, &output, mp_mul(rt, output, mp_add_number(rt, mp_to(rt, weight, MP_F32), 1)));
+    return mp_leave(&f, mp_to(rt, output, (enum mp_dtype)x->dtype));
 }
 
 /* compute_default_rope_parameters(): 1 / base^(arange(0, dim, 2) / dim) */
@@ -31,16 +49,30 @@ static struct mp_tensor *inverse_frequencies(struct mp_runtime *rt, int64_t dim)
     return result;
 }
 
+/* theta and scaling stand in rope_parameters, or in rope_theta and rope_scaling of older files. */
+static void record_frequencies(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *t)
+{
+    const struct mp_value *config = net->run->model->config, *parameters = mp_value_get(config, "rope_parameters");
+    const struct mp_value *scaling = parameters ? parameters : mp_value_get(config, "rope_scaling"), *type = mp_value_get(scaling, "rope_type");
+    double theta = 10000;
+    if (!mp_value_number(mp_value_get(parameters, "rope_theta"), &theta))
+        mp_value_number(mp_value_get(config, "rope_theta"), &theta);
+    mp_record(rt, "rotary_frequencies", MP_NO_TENSORS, MP_TENSORS(t),
+              MP_ATTRIBUTES(mp_number("theta", theta), mp_text("rope_type", type && type->kind == MP_STRING ? type->as.string.text : "default")));
+}
+
 struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net, int64_t dim)
 {
     const struct mp_shape half = MP_SHAPE(dim / 2);
     if (net->run->init_cpu) { /* computed on the host, then moved */
         struct mp_tensor *moved = mp_buffer(rt, half, MP_F32);
+        record_frequencies(rt, net, moved);
         mp_buffer(rt, half, MP_F32);
         return moved;
     }
     rt->category = MP_CATEGORY_BUFFER;
     struct mp_tensor *buffer = mp_buffer_register(rt, mp_take(rt, inverse_frequencies(rt, dim)));
+    record_frequencies(rt, net, buffer);
     mp_buffer(rt, half, MP_F32);                  /* original_inv_freq, a clone */
     mp_discard(rt, inverse_frequencies(rt, dim)); /* _init_weights computes it once more */
     rt->category = MP_CATEGORY_TEMPORARY;
@@ -48,9 +80,10 @@ struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net,
 }
 
 /* emb.cos() * attention_scaling, in the type of the hidden states */
-static struct mp_tensor *scaled_table(struct mp_runtime *rt, struct mp_tensor *angles)
+static struct mp_tensor *scaled_table(struct mp_runtime *rt, const char *function, struct mp_tensor *angles)
 {
     struct mp_tensor *table = mp_pointwise(rt, MP_TENSORS(angles));
+    mp_record_copy(rt, function, angles, table);
     return mp_mul_number(rt, table, 1);
 }
 
@@ -68,8 +101,8 @@ void mp_rotary_tables(struct mp_runtime *rt, struct mp_tensor *frequencies, stru
     struct mp_tensor *column = mp_alias(rt, frequencies, MP_SHAPE(batch, half, 1), stride, frequencies);
     mp_let(&f, &freqs, mp_transpose(rt, mp_matmul(rt, column, positions), 1, 2));
     mp_let(&f, &angles, mp_cat(rt, 2, (struct mp_tensor *[]){freqs, freqs}, -1));
-    mp_let(&f, &cos, scaled_table(rt, angles));
-    mp_let(&f, &sin, scaled_table(rt, angles));
+    mp_let(&f, &cos, scaled_table(rt, "cos", angles));
+    mp_let(&f, &sin, scaled_table(rt, "sin", angles));
     rt->autocast = autocast;
     rt->grad_enabled = grad_enabled;
     mp_give(&f, cosine, mp_to(rt, cos, dtype));
@@ -107,6 +140,42 @@ void mp_rotary_apply(struct mp_runtime *rt, struct mp_tensor *q, struct mp_tenso
     mp_let(&f, &sine, mp_unsqueeze(rt, sine, 1));
     mp_let(&f, &q_embed, rotate(rt, q, cosine, sine));
     mp_let(&f, &k_embed, rotate(rt, k, cosine, sine));
+    mp_give(&f, q_out, q_embed);
+    mp_give(&f, k_out, k_embed);
+    mp_leave(&f, NULL);
+}
+
+/* The first dim elements of each head turned, joined with the rest. */
+static struct mp_tensor *turn(struct mp_runtime *rt, struct mp_tensor *turned, struct mp_tensor *rest, struct mp_tensor *cosine,
+                              struct mp_tensor *sine)
+{
+    struct mp_tensor *parts[2] = {rotate(rt, turned, cosine, sine), rest};
+    return mp_cat(rt, 2, parts, -1);
+}
+
+void mp_rotary_apply_partial(struct mp_runtime *rt, struct mp_tensor *q, struct mp_tensor *k, struct mp_tensor *cosine,
+                             struct mp_tensor *sine, int64_t dim, enum mp_rotary_order order, struct mp_tensor **q_out,
+                             struct mp_tensor **k_out)
+{
+    struct mp_tensor *q_turned = NULL, *q_rest = NULL, *k_turned = NULL, *k_rest = NULL, *q_embed = NULL, *k_embed = NULL;
+    const int64_t whole = mp_dim(q, -1);
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &q, &k, &cosine, &sine);
+    mp_let(&f, &cosine, mp_unsqueeze(rt, cosine, 1));
+    mp_let(&f, &sine, mp_unsqueeze(rt, sine, 1));
+    mp_let(&f, &q_turned, mp_slice(rt, q, -1, 0, dim));
+    mp_let(&f, &q_rest, mp_slice(rt, q, -1, dim, whole));
+    mp_let(&f, &k_turned, mp_slice(rt, k, -1, 0, dim));
+    mp_let(&f, &k_rest, mp_slice(rt, k, -1, dim, whole));
+    if (order == MP_ROTARY_Q_THEN_K) {
+        mp_let(&f, &q_embed, turn(rt, q_turned, q_rest, cosine, sine));
+        mp_let(&f, &k_embed, turn(rt, k_turned, k_rest, cosine, sine));
+    } else {
+        mp_let(&f, &q_embed, rotate(rt, q_turned, cosine, sine));
+        mp_let(&f, &k_embed, rotate(rt, k_turned, cosine, sine));
+        mp_let(&f, &q_embed, mp_cat(rt, 2, (struct mp_tensor *[]){q_embed, q_rest}, -1));
+        mp_let(&f, &k_embed, mp_cat(rt, 2, (struct mp_tensor *[]){k_embed, k_rest}, -1));
+    }
     mp_give(&f, q_out, q_embed);
     mp_give(&f, k_out, k_embed);
     mp_leave(&f, NULL);
