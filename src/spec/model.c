@@ -82,7 +82,20 @@ int64_t mp_model_integer(const struct mp_model *model, const char *keys)
 
 int64_t mp_model_layers(const struct mp_model *model)
 {
-    return mp_model_integer(model, "num_hidden_layers|n_layer|num_layers");
+    const int64_t layers = mp_model_integer(model, "num_hidden_layers|n_layer|num_layers");
+    if (strcmp(model->model_type, "t5") != 0)
+        return layers;
+    const int64_t decoder = mp_model_integer(model, "num_decoder_layers"); /* counted on after the encoder's */
+    return layers + (decoder > 0 ? decoder : layers);
+}
+
+int64_t mp_model_fixed_seq(const struct mp_model *model)
+{
+    if (strcmp(model->model_type, "vit") != 0)
+        return 0;
+    const int64_t image = mp_model_integer(model, "image_size"), patch = mp_model_integer(model, "patch_size");
+    const int64_t side = MP_MAX((image > 0 ? image : 224) / (patch > 0 ? patch : 16), 1);
+    return side < INT32_MAX ? side * side + 1 : 0;
 }
 
 int64_t mp_model_positions(const struct mp_model *model, bool *table)
@@ -113,6 +126,8 @@ int64_t mp_model_positions(const struct mp_model *model, bool *table)
     }
     if (table != NULL)
         *table = learned;
+    if (mp_model_fixed_seq(model) > 0)
+        positions = mp_model_fixed_seq(model);
     if (positions == 0)
         positions = 2048;
     return MP_MAX(positions - reserved, 1);

@@ -33,6 +33,8 @@ const struct mp_model *mp_model_parse(struct mp_arena *arena, const char *name, 
  * run; otherwise (rotary, relative) it can.
  */
 int64_t mp_model_positions(const struct mp_model *model, bool *table);
+/** Sequence length that follows from the config (vision models: patches and a class token); 0: it is free. */
+int64_t mp_model_fixed_seq(const struct mp_model *model);
 /** Number of blocks by the usual keys; 0 when the file does not say. */
 int64_t mp_model_layers(const struct mp_model *model);
 /** First integer of the '|'-separated keys, of the model or of its text part; 0 when there is none.

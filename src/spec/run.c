@@ -98,7 +98,7 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
                      GROUP_MEMORY, false},
     [MP_KEY_LORA] = {"OBJECT", NULL, NULL,
                      "adapters: '{rank: 8, targets: [q_proj], alpha: 16, dropout: 0}'",
-                     GROUP_TRAINING, true},
+                     GROUP_TRAINING, false},
     [MP_KEY_DATA_PARALLEL] = {"KIND",
                               "none|ddp|zero1|fsdp2|deepspeed-zero1|deepspeed-zero2|deepspeed-zero3",
                               "none", "how ranks share the work", GROUP_PARALLEL, false},
@@ -394,13 +394,6 @@ static void read_part(struct reader *r, enum mp_run_key key, const struct mp_val
     }
 }
 
-static void read_lora(struct reader *r, const struct mp_value *value)
-{
-    static const struct part_key keys[] = {
-        {"rank", MP_INT}, {"targets", MP_ARRAY}, {"alpha", MP_DOUBLE}, {"dropout", MP_DOUBLE}};
-    read_part(r, MP_KEY_LORA, value, keys, MP_ARRAY_LEN(keys));
-}
-
 static bool part_bool(const struct mp_value *part, const char *name)
 {
     const struct mp_value *const value = mp_value_get(part, name);
@@ -411,6 +404,64 @@ static int64_t part_integer(const struct mp_value *part, const char *name, int64
 {
     const struct mp_value *const value = mp_value_get(part, name);
     return value != NULL && value->kind == MP_INT ? value->as.integer : fallback;
+}
+
+/* One name, or a list of names. */
+static void read_lora_targets(struct reader *r, const struct mp_value *value, struct mp_lora *lora)
+{
+    const struct mp_value *const *const items = value->kind == MP_STRING ? &value : value->as.array.items;
+    const size_t n = value->kind == MP_STRING ? 1 : value->as.array.length;
+    const char **const targets = mp_arena_calloc(r->arena, n + 1, sizeof *targets);
+    char shown[MP_VALUE_SHOW_MAX];
+    if (targets == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (items[i]->kind == MP_STRING && items[i]->as.string.length > 0)
+            targets[i] = items[i]->as.string.text;
+        else
+            mp_problems_add(&r->problems, items[i], "lora.targets", "%s is not the name of a layer, such as q_proj",
+                            mp_value_show(items[i], shown));
+    }
+    if (n == 0)
+        mp_problems_add(&r->problems, value, "lora.targets", "an empty list; give at least one layer, such as q_proj");
+    lora->targets = targets;
+    lora->n_targets = n;
+}
+
+static double part_number(const struct mp_value *part, const char *name, double fallback)
+{
+    const struct mp_value *const value = mp_value_get(part, name);
+    double number = fallback;
+    return value != NULL && mp_value_number(value, &number) ? number : fallback;
+}
+
+static void read_lora(struct reader *r, const struct mp_value *value)
+{
+    static const struct part_key keys[] = {
+        {"rank", MP_INT}, {"targets", MP_ARRAY}, {"alpha", MP_DOUBLE}, {"dropout", MP_DOUBLE}};
+    const int before = r->problems.n;
+    read_part(r, MP_KEY_LORA, value, keys, MP_ARRAY_LEN(keys));
+    if (r->problems.n > before)
+        return;
+    struct mp_lora *const lora = mp_arena_alloc(r->arena, sizeof *lora);
+    if (lora == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    lora->rank = part_integer(value, "rank", 8);
+    lora->alpha = part_number(value, "alpha", 16);
+    lora->dropout = part_number(value, "dropout", 0);
+    if (lora->dropout >= 1)
+        mp_problems_add(&r->problems, mp_value_get(value, "dropout"), "lora.dropout",
+                        "not a probability from 0 to below 1");
+    const struct mp_value *const targets = mp_value_get(value, "targets");
+    if (targets == NULL)
+        mp_problems_add(&r->problems, value, "lora.targets", "missing; name layers, such as [q_proj, v_proj]");
+    else
+        read_lora_targets(r, targets, lora);
+    r->run->lora = lora;
 }
 
 static void read_ddp(struct reader *r, const struct mp_value *value)
@@ -780,6 +831,23 @@ static void round_lengths(const struct mp_run_source *source, struct reader *r)
                         "rounds %" PRId64 " tokens up past 2147483647", run->seq);
 }
 
+/* Images: the sequence follows from the model. */
+static void fix_seq(struct reader *r)
+{
+    static const enum mp_run_key lengths[] = {MP_KEY_SEQ, MP_KEY_SEQ_LENGTHS, MP_KEY_PAD_TO};
+    struct mp_run *const run = r->run;
+    const int64_t seq = mp_model_fixed_seq(run->model);
+    for (size_t i = 0; i < MP_ARRAY_LEN(lengths); i++) {
+        const bool same = lengths[i] == MP_KEY_SEQ && run->seq == seq;
+        if (mp_run_is_given(run, lengths[i]) && !same)
+            mp_problems_add(&r->problems, NULL, key_texts[lengths[i]],
+                            "the sequence of model '%s' has %" PRId64
+                            " positions, by its image_size and patch_size; leave it out",
+                            run->model->name, seq);
+    }
+    run->seq = seq;
+}
+
 static void warn(struct reader *r, const char *const text)
 {
     const char **const warnings = (const char **)(uintptr_t)r->run->warnings;
@@ -860,12 +928,6 @@ static void check_precision(struct reader *r)
 static bool check_supported(const struct mp_run_source *source, struct memplan_error *err)
 {
     const struct mp_value *const parallel = source->values[MP_KEY_DATA_PARALLEL];
-    if (source->values[MP_KEY_LORA] != NULL) {
-        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s%s: not supported yet; leave it out",
-                           source->origins[MP_KEY_LORA],
-                           is_flag(source->origins[MP_KEY_LORA]) ? "" : ": lora");
-        return false;
-    }
     if (parallel != NULL && strncmp(parallel->as.string.text, "deepspeed-", 10) == 0) {
         (void)mp_error_set(
             err, MEMPLAN_STATUS_UNSUPPORTED,
@@ -897,9 +959,6 @@ static void read_all(const struct mp_run_source *source, struct reader *r)
     if (source->values[MP_KEY_GPU] == NULL)
         mp_problems_add(&r->problems, NULL, "gpu",
                         "missing; name one of 'memplan list gpus', a GPU file, or auto");
-    if (source->values[MP_KEY_SEQ] != NULL && source->values[MP_KEY_SEQ_LENGTHS] != NULL)
-        mp_problems_add(&r->problems, source->values[MP_KEY_SEQ_LENGTHS], "seq_lengths",
-                        "says how long sequences are, and so does seq; give one of them");
 }
 
 /* Defaults that depend on model and GPU, then the checks that need both. */
@@ -912,7 +971,10 @@ static void complete(const struct mp_run_source *source, struct reader *r)
         run->precision = MP_PRECISION_AMP_FP16;
     if (!mp_run_is_given(run, MP_KEY_SEQ))
         run->seq = MP_MIN(positions, DEFAULT_SEQ_MAX);
-    round_lengths(source, r);
+    if (mp_model_fixed_seq(run->model) > 0)
+        fix_seq(r);
+    else
+        round_lengths(source, r);
     check_positions(r, positions, table);
     check_layers(r);
     check_parallel(source, r);
@@ -968,6 +1030,14 @@ static void add_list(struct mp_strbuf *out, const struct mp_run *run, enum mp_ru
         mp_strbuf_addf(out, "%s%" PRId32, i == 0 ? " " : ",", run->checkpoint_layers[i]);
 }
 
+/* "rank 8 on q_proj,v_proj" */
+static void add_lora(struct mp_strbuf *out, const struct mp_lora *lora)
+{
+    mp_strbuf_addf(out, "rank %" PRId64, lora->rank);
+    for (size_t i = 0; i < lora->n_targets; i++)
+        mp_strbuf_addf(out, "%s%s", i == 0 ? " on " : ",", lora->targets[i]);
+}
+
 void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_strbuf *out)
 {
     switch (key) {
@@ -1011,8 +1081,14 @@ void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_
         if (run->used_bytes > 0)
             mp_strbuf_addf(out, "%" PRIu64, run->used_bytes);
         break;
-    case MP_KEY_DATA_PARALLEL: mp_strbuf_addstr(out, mp_parallel_text(run->parallel)); break;
-    case MP_KEY_WORLD: mp_strbuf_addf(out, "%" PRId64, run->world); break;
+    case MP_KEY_DATA_PARALLEL:
+        if (run->parallel != MP_PARALLEL_NONE)
+            mp_strbuf_addstr(out, mp_parallel_text(run->parallel));
+        break;
+    case MP_KEY_WORLD:
+        if (run->parallel != MP_PARALLEL_NONE)
+            mp_strbuf_addf(out, "%" PRId64, run->world);
+        break;
     case MP_KEY_GPUS_PER_NODE:
         if (run->parallel != MP_PARALLEL_NONE)
             mp_strbuf_addf(out, "%" PRId64, run->gpus_per_node);
@@ -1022,6 +1098,9 @@ void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_
             mp_strbuf_addstr(out, run->no_collectives ? "none" : "nccl");
         break;
     case MP_KEY_LORA:
+        if (run->lora != NULL)
+            add_lora(out, run->lora);
+        break;
     case MP_KEY_DDP:
     case MP_KEY_FSDP:
     case MP_RUN_KEYS:
@@ -1118,6 +1197,22 @@ static void write_fsdp(const struct mp_fsdp_options *fsdp, struct mp_json_writer
     mp_json_end_object(w);
 }
 
+static void write_lora(const struct mp_run *run, struct mp_json_writer *w)
+{
+    const struct mp_lora *const lora = run->lora;
+    if (lora == NULL)
+        return;
+    mp_json_object(w, "lora");
+    mp_json_int(w, "rank", lora->rank);
+    mp_json_array(w, "targets");
+    for (size_t i = 0; i < lora->n_targets; i++)
+        mp_json_string(w, NULL, lora->targets[i]);
+    mp_json_end_array(w);
+    mp_json_double(w, "alpha", lora->alpha);
+    mp_json_double(w, "dropout", lora->dropout);
+    mp_json_end_object(w);
+}
+
 static void write_parallel(const struct mp_run *run, struct mp_json_writer *w)
 {
     if (run->parallel == MP_PARALLEL_NONE)
@@ -1164,6 +1259,7 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
     mp_json_string(w, "init_device", run->init_cpu ? "cpu" : "cuda");
     if (run->used_bytes > 0)
         mp_json_uint(w, "used", run->used_bytes);
+    write_lora(run, w);
     write_parallel(run, w);
     mp_json_end_object(w);
 }

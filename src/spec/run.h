@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/strbuf.h"
 #include "base/value.h"
+#include "spec/deepspeed.h"
 #include "spec/gpu.h"
 #include "spec/model.h"
 #include "spec/profile.h"
@@ -66,6 +67,14 @@ struct mp_fsdp_options {
     int64_t replicas;        /* HSDP: groups that hold the same shards; 1: none */
 };
 
+/* Low-rank adapters on a frozen base (peft's LoraConfig). */
+struct mp_lora {
+    int64_t rank;
+    const char *const *targets; /* names of linear layers, or their ends after a dot */
+    size_t n_targets;
+    double alpha, dropout;
+};
+
 struct mp_run {
     const struct mp_model *model;
     const struct mp_gpu *gpu;
@@ -86,6 +95,7 @@ struct mp_run {
     bool clip_grad_norm, zero_grad_keep, release_outputs, retain_losses, use_cache,
         empty_cache_each_step;
     enum mp_attention_mask attention_mask;
+    const struct mp_lora *lora;     /* NULL: the whole model is trained */
     bool init_cpu;                  /* init_device: cpu */
     const char *allocator_conf;     /* "" when not given */
     uint64_t allocator_limit_bytes; /* 0: none */
@@ -96,6 +106,7 @@ struct mp_run {
     bool no_collectives;          /* collectives: none, a process group that moves nothing */
     struct mp_ddp_options ddp;
     struct mp_fsdp_options fsdp;
+    struct mp_deepspeed_options deepspeed;
     bool max_batch;                 /* look for the largest batch instead */
     uint64_t given; /* bit per key (enum mp_run_key) that the user set; the others were assumed */
     const struct mp_value *model_value;      /* as given: a name, a path or an object */
@@ -122,7 +133,8 @@ struct mp_run {
                                                     X(WORLD, "world")                              \
                                                         X(GPUS_PER_NODE, "gpus_per_node")          \
                                                             X(COLLECTIVES, "collectives")          \
-                                                                X(DDP, "ddp") X(FSDP, "fsdp")
+                                                                X(DDP, "ddp") X(FSDP, "fsdp")\
+                                                                X(DEEPSPEED, "deepspeed")
 enum mp_run_key {
 #define X(name, text) MP_KEY_##name,
     MP_RUN_KEY_MAP(X)

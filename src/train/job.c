@@ -13,11 +13,6 @@
  */
 #include "train/job.h"
 
-static enum mp_dtype parameter_dtype(enum mp_precision precision)
-{
-    return precision == MP_PRECISION_BF16 ? MP_BF16 : precision == MP_PRECISION_FP16 ? MP_F16 : MP_F32;
-}
-
 static bool is_amp(enum mp_precision precision) { return precision == MP_PRECISION_AMP_BF16 || precision == MP_PRECISION_AMP_FP16; }
 
 int64_t mp_job_seq(const struct mp_run *run, int64_t n)
@@ -46,16 +41,6 @@ int64_t mp_job_steady_from(const struct mp_run *run)
 
 /* ---- building ---- */
 
-static void load_batch(struct mp_runtime *rt, const struct mp_run *run, struct mp_inputs *in, int64_t seq)
-{
-    rt->category = MP_CATEGORY_INPUT;
-    in->batch = run->batch;
-    in->seq = seq;
-    in->input_ids = mp_take(rt, mp_empty(rt, MP_SHAPE(run->batch, seq), MP_I64));
-    in->labels = in->input_ids;
-    rt->category = MP_CATEGORY_TEMPORARY;
-}
-
 /* One mask for each length. */
 static void load_masks(struct mp_runtime *rt, struct mp_job *job)
 {
@@ -67,6 +52,7 @@ static void load_masks(struct mp_runtime *rt, struct mp_job *job)
                 in->attention_mask = job->data[other].attention_mask;
         if (!in->attention_mask)
             in->attention_mask = mp_take(rt, mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_I64));
+            mp_record(rt, "input", MP_NO_TENSORS, MP_TENSORS(in->attention_mask), MP_ATTRIBUTES(mp_text("kind", job->run->attention_mask == MP_MASK_PADDED ? "padding_mask" : "ones")));
     }
     rt->category = MP_CATEGORY_TEMPORARY;
 }
@@ -77,17 +63,18 @@ static void build(struct mp_runtime *rt, void *context)
     const struct mp_run *run = job->run;
     mp_process_group_open(rt, run);
     rt->op = "__init__";
-    job->net.family->build(rt, &job->net);
+    mp_net_build(rt, &job->net);
     rt->op = "";
     mp_mark(rt, "model");
     mp_parallel_wrap(rt, &job->parallel, run, &job->net);
     if (run->parallel != MP_PARALLEL_NONE)
         mp_mark(rt, "wrap");
+    job->scaler.sharded = run->parallel == MP_PARALLEL_FSDP2 && run->world > 1;
     mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->parallel.optimized, job->parallel.n_optimized);
     job->n_data = n_batches(rt, run);
     job->data = mp_runtime_alloc(rt, (size_t)job->n_data * sizeof *job->data);
     for (int64_t n = 0; n < job->n_data; n++)
-        load_batch(rt, run, &job->data[n], mp_job_seq(run, n));
+        mp_net_load(rt, &job->net, run->batch, mp_job_seq(run, n), &job->data[n]);
     if (run->attention_mask != MP_MASK_NONE)
         load_masks(rt, job);
     mp_mark(rt, "data");
@@ -161,6 +148,14 @@ static void micro_batch(struct mp_runtime *rt, struct mp_job *job, int64_t m)
     }
 }
 
+/* zero_grad(set_to_none=False) */
+static void record_zeroing(struct mp_runtime *rt, const struct mp_parallel *p)
+{
+    for (int i = 0; i < p->n_parameters; i++)
+        if (p->parameters[i]->grad)
+            mp_record_fill(rt, p->parameters[i]->grad, 0);
+}
+
 static void step(struct mp_runtime *rt, void *context)
 {
     struct mp_job *job = context;
@@ -170,8 +165,11 @@ static void step(struct mp_runtime *rt, void *context)
         micro_batch(rt, job, m);
     const bool scaled = run->precision == MP_PRECISION_AMP_FP16;
     if (run->clip_grad_norm) {
-        if (scaled)
+        if (scaled) {
             mp_scaler_unscale(rt, &job->scaler);
+            mp_scaler_record_unscale(rt, &job->scaler, job->parallel.parameters, job->parallel.n_parameters);
+        }
+
         mp_parallel_clip_grad_norm(rt, &job->parallel);
         mp_mark(rt, "it%lld.clip", i);
     }
@@ -184,10 +182,40 @@ static void step(struct mp_runtime *rt, void *context)
     }
     if (!run->zero_grad_keep)
         mp_zero_grad(rt, job->parallel.parameters, job->parallel.n_parameters);
+    else
+        record_zeroing(rt, &job->parallel);
+
     if (run->empty_cache_each_step)
         mp_empty_cache(rt);
     mp_mark(rt, "it%lld.zero", i);
     job->iteration++;
+}
+
+struct repetition {
+    struct mp_job *job;
+    const struct mp_step_events *last;
+};
+
+static void repeat_step(struct mp_runtime *rt, void *context)
+{
+    const struct repetition *r = context;
+    const struct mp_program *p = rt->program;
+    const struct mp_step_events last = *r->last;
+    const uint32_t shift = last.end_id - last.first_id;
+    for (uint32_t i = last.first; i < last.end; i++) {
+        const struct mp_event *e = &p->events[i];
+        if (e->kind == MP_EVENT_MARK)
+            mp_mark(rt, "it%lld.%s", (long long)r->job->iteration, strchr(p->phases[e->id].name, '.') + 1);
+        else /* what the step before made dies one step later, too; older storages stay */
+            mp_repeat_event(rt, i, e->id > last.first_id - MP_MIN(shift, last.first_id) ? shift : 0);
+    }
+    r->job->iteration++;
+}
+
+enum memplan_status mp_job_repeat_step(struct mp_job *job, const struct mp_step_events *last)
+{
+    struct repetition r = {job, last};
+    return mp_runtime_protect(&job->rt, repeat_step, &r);
 }
 
 /* ---- life cycle ---- */
@@ -196,20 +224,36 @@ enum memplan_status mp_job_open(struct mp_job *job, const struct mp_run *run, st
 {
     *job = (struct mp_job){.run = run};
     mp_runtime_init(&job->rt, run->gpu, program, err);
-    job->net.run = run;
-    job->net.dtype = parameter_dtype(run->precision);
-    job->net.family = mp_family_find(run->model, err);
-    if (!job->net.family)
-        return err->status;
-    struct mp_config c;
-    mp_config_open(&c, run->model, err);
-    job->net.config = job->net.family->configure(&job->rt.arena, &c);
-    if (!job->net.config)
-        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while reading the model");
-    return c.n_problems ? err->status : MEMPLAN_STATUS_OK;
+    return mp_net_open(&job->net, run, &job->rt.arena, err);
 }
 
 enum memplan_status mp_job_build(struct mp_job *job) { return mp_runtime_protect(&job->rt, build, job); }
+
+/* The model alone is enough to know. */
+static void build_and_choose(struct mp_runtime *rt, void *context)
+{
+    struct mp_job *job = context;
+    job->net.family->build(rt, &job->net);
+    job->iteration = mp_zero1_fullest_rank(rt, job->net.parameters, job->net.n_parameters, job->run->world);
+}
+
+enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank, struct memplan_error *err)
+{
+    struct mp_program program;
+    struct mp_job job;
+    *rank = 0;
+    if (run->parallel != MP_PARALLEL_ZERO1)
+        return MEMPLAN_STATUS_OK;
+    mp_program_init(&program);
+    enum memplan_status status = mp_job_open(&job, run, &program, err);
+    if (!status)
+        status = mp_runtime_protect(&job.rt, build_and_choose, &job);
+    if (!status)
+        *rank = job.iteration;
+    mp_job_close(&job);
+    mp_program_release(&program);
+    return status;
+}
 
 enum memplan_status mp_job_step(struct mp_job *job) { return mp_runtime_protect(&job->rt, step, job); }
 

@@ -37,10 +37,19 @@ enum memplan_status mp_job_open(struct mp_job *job, const struct mp_run *run, st
 enum memplan_status mp_job_build(struct mp_job *job);
 /** One optimizer step. */
 enum memplan_status mp_job_step(struct mp_job *job);
+/* A step in the program: events [first, end), storages made (first_id, end_id]. */
+struct mp_step_events {
+    uint32_t first, end, first_id, end_id;
+};
+/** A step that asks for what the last one did: its events are written again, with the step's storages moved on, without running the model. */
+enum memplan_status mp_job_repeat_step(struct mp_job *job, const struct mp_step_events *last);
 void mp_job_close(struct mp_job *job);
 
 /** From this iteration on a step asks for what the one before did; INT64_MAX: never (lengths vary, losses are kept). */
 int64_t mp_job_steady_from(const struct mp_run *run);
+
+/** The rank that holds most: 0, or under zero1 the one with most optimizer state. */
+enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank, struct memplan_error *err);
 
 /** Tokens of micro-batch n of the run, after padding. */
 int64_t mp_job_seq(const struct mp_run *run, int64_t n);

@@ -50,10 +50,15 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
                 state[2] = mp_take(rt, scalar(rt, MP_F32)); /* the step counter; elsewhere a host scalar */
             state[0] = mp_take(rt, like(rt, p));
             state[1] = mp_take(rt, like(rt, p));
+            mp_record_fill(rt, state[0], 0);
+            mp_record_fill(rt, state[1], 0);
         } else if (o->kind == MP_OPTIMIZER_SGD_MOMENTUM) {
             state[0] = mp_take(rt, like(rt, p->grad));
         } else if (o->kind == MP_OPTIMIZER_ADAFACTOR) {
             adafactor_state(rt, p->grad, state);
+            mp_record_fill(rt, state[0], 0);
+            if (state[1])
+                mp_record_fill(rt, state[1], 0);
         }
     }
     rt->category = category;
@@ -86,6 +91,44 @@ static void adamw_forloop(struct mp_runtime *rt, const struct mp_optimizer_insta
         mp_let(&f, &denominator, sum);
     }
     mp_leave(&f, NULL);
+}
+
+/* ---- records: one per parameter ---- */
+
+static void record_adamw(struct mp_runtime *rt, const struct mp_optimizer_instance *o, struct mp_tensor *p, struct mp_tensor **state)
+{
+    mp_record(rt, "adamw", MP_TENSORS(p, p->grad, state[0], state[1], o->found_inf), MP_TENSORS(p, state[0], state[1]),
+              MP_ATTRIBUTES(mp_number("lr", 1e-4), mp_number("beta1", 0.9), mp_number("beta2", 0.999), mp_number("eps", 1e-8),
+                            mp_number("weight_decay", 0.01), mp_integer("step", o->steps)));
+}
+
+static void record_sgd(struct mp_runtime *rt, const struct mp_optimizer_instance *o, struct mp_tensor *p, struct mp_tensor *momentum)
+{
+    mp_record(rt, "sgd", MP_TENSORS(p, p->grad, momentum, o->found_inf), MP_TENSORS(p, momentum),
+              MP_ATTRIBUTES(mp_number("lr", 1e-3), mp_number("momentum", momentum ? 0.9 : 0), mp_boolean("first", o->steps == 1)));
+}
+
+static void record_adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance *o, struct mp_tensor *p, struct mp_tensor **state)
+{
+    mp_record(rt, "adafactor", MP_TENSORS(p, p->grad, state[0], state[1], o->found_inf), MP_TENSORS(p, state[0], state[1]),
+              MP_ATTRIBUTES(mp_number("lr", 1e-3), mp_number("beta2_decay", -0.8), mp_number("eps2", 1e-3), mp_number("d", 1),
+                            mp_number("weight_decay", 0), mp_integer("step", o->steps)));
+}
+
+static void record_updates(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    o->steps++;
+    for (int i = 0; i < o->n_parameters && mp_recording(rt); i++) {
+        struct mp_tensor *p = o->parameters[i], **state = o->state[i].tensors;
+        if (!p->grad)
+            continue;
+        if (is_adamw(o->kind))
+            record_adamw(rt, o, p, state);
+        else if (o->kind == MP_OPTIMIZER_ADAFACTOR)
+            record_adafactor(rt, o, p, state);
+        else
+            record_sgd(rt, o, p, state[0]);
+    }
 }
 
 /* A 0-d norm of all elements, with the reduction's scratch. */
@@ -127,10 +170,11 @@ static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance 
 
 void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
 {
-    if (o->kind == MP_OPTIMIZER_NONE || o->kind == MP_OPTIMIZER_SGD)
+    if (o->kind == MP_OPTIMIZER_NONE || o->n_parameters == 0)
         return;
     rt->op = "optimizer.step";
     create_state(rt, o);
+    record_updates(rt, o);
     if (o->kind == MP_OPTIMIZER_ADAMW_FOREACH)
         adamw_foreach(rt, o);
     else if (o->kind == MP_OPTIMIZER_ADAMW_FORLOOP)
@@ -198,6 +242,25 @@ static struct mp_tensor *total_norm(struct mp_runtime *rt, struct mp_tensor **pa
     return mp_float(rt, total);
 }
 
+/* The gradients in order, owned by nobody. */
+static struct mp_tensor **gradients(struct mp_runtime *rt, struct mp_tensor **parameters, int n, struct mp_tensor *last, int *count)
+{
+    struct mp_tensor **grads = mp_runtime_alloc(rt, ((size_t)n + 1) * sizeof(struct mp_tensor *));
+    *count = 0;
+    for (int i = 0; i < n; i++)
+        if (parameters[i]->grad)
+            grads[(*count)++] = parameters[i]->grad;
+    grads[(*count)++] = last;
+    return grads;
+}
+
+static void record_clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, struct mp_tensor *total)
+{
+    int count;
+    struct mp_tensor **grads = gradients(rt, parameters, n, total, &count);
+    mp_record(rt, "clip_grad_norm_", count - 1, grads, count, grads, MP_ATTRIBUTES(mp_number("max_norm", 1), mp_number("eps", 1e-6)));
+}
+
 static void clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bool sharded)
 {
     enum mp_dtype dtype = MP_F32;
@@ -209,6 +272,8 @@ static void clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bo
     mp_discard(rt, reciprocal);
     mp_discard(rt, guarded);
     struct mp_tensor *clamped = scalar(rt, dtype);
+    if (mp_recording(rt))
+        record_clip(rt, parameters, n, total);
     mp_discard(rt, coefficient);
     mp_discard(rt, clamped);
     mp_discard(rt, total);
@@ -230,6 +295,16 @@ struct mp_tensor *mp_scaler_scale(struct mp_runtime *rt, struct mp_grad_scaler *
     return mp_mul(rt, loss, s->scale);
 }
 
+/* found_inf and the inverse of the scale, on the gradients' device */
+static void copies_for_device(struct mp_runtime *rt, struct mp_grad_scaler *s)
+{
+    s->found_inf = mp_take(rt, scalar(rt, MP_F32));
+    struct mp_tensor *inverse = scalar(rt, MP_F32);
+    if (s->sharded)
+        mp_discard(rt, scalar(rt, MP_F32)); /* summed over the ranks */
+    mp_discard(rt, inverse);
+}
+
 void mp_scaler_unscale(struct mp_runtime *rt, struct mp_grad_scaler *s)
 {
     struct mp_storage *doubled = mp_storage_new(rt, 8), *reciprocal = mp_storage_new(rt, 8);
@@ -237,10 +312,18 @@ void mp_scaler_unscale(struct mp_runtime *rt, struct mp_grad_scaler *s)
     struct mp_tensor *inverse = scalar(rt, MP_F32);
     mp_storage_unref(rt, reciprocal);
     struct mp_tensor *found = scalar(rt, MP_F32);
-    s->found_inf = mp_take(rt, scalar(rt, MP_F32)); /* the copy for this device */
-    mp_discard(rt, scalar(rt, MP_F32));             /* and that of the inverse */
+    copies_for_device(rt, s);
     mp_discard(rt, inverse);
     mp_discard(rt, found);
+}
+
+void mp_scaler_record_unscale(struct mp_runtime *rt, const struct mp_grad_scaler *s, struct mp_tensor **parameters, int n)
+{
+    int count;
+    if (!mp_recording(rt))
+        return;
+    struct mp_tensor **in = gradients(rt, parameters, n, s->scale, &count), **out = gradients(rt, parameters, n, s->found_inf, &count);
+    mp_record(rt, "unscale_", count, in, count, out, MP_NO_ATTRIBUTES);
 }
 
 /* The fused kernel unscales by itself; it is handed 0-d tensors, made here when unscale_() was not called. */
@@ -249,8 +332,8 @@ static void step_fused(struct mp_runtime *rt, struct mp_grad_scaler *s, struct m
     struct mp_tensor *found_sum, *grad_scale = NULL;
     if (!s->found_inf) {
         struct mp_tensor *ones = scalar(rt, MP_F32), *found = scalar(rt, MP_F32);
-        s->found_inf = mp_take(rt, scalar(rt, MP_F32));
-        mp_discard(rt, scalar(rt, MP_F32));
+        copies_for_device(rt, s);
+        mp_scaler_record_unscale(rt, s, o->parameters, o->n_parameters);
         mp_discard(rt, ones);
         mp_discard(rt, found);
         found_sum = scalar(rt, MP_F32);
@@ -258,6 +341,7 @@ static void step_fused(struct mp_runtime *rt, struct mp_grad_scaler *s, struct m
     } else {
         found_sum = scalar(rt, MP_F32);
     }
+    o->found_inf = s->found_inf;
     mp_optimizer_step(rt, o);
     mp_discard(rt, grad_scale);
     mp_discard(rt, found_sum);
@@ -268,10 +352,15 @@ void mp_scaler_step(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_o
     if (o->kind == MP_OPTIMIZER_ADAMW_FUSED) {
         step_fused(rt, s, o);
     } else {
-        if (!s->found_inf)
+        if (!s->found_inf) {
             mp_scaler_unscale(rt, s);
+            mp_scaler_record_unscale(rt, s, o->parameters, o->n_parameters);
+        }
+        o->found_inf = s->found_inf;
         mp_optimizer_step(rt, o);
     }
+    mp_record(rt, "update_scale_", MP_TENSORS(s->scale, s->growth_tracker, s->found_inf), MP_TENSORS(s->scale, s->growth_tracker),
+              MP_ATTRIBUTES(mp_number("growth", 2), mp_number("backoff", 0.5), mp_integer("interval", 2000)));
     mp_tensor_unref(rt, s->found_inf);
-    s->found_inf = NULL;
+    s->found_inf = o->found_inf = NULL;
 }

@@ -16,6 +16,8 @@ struct mp_optimizer_instance {
     struct mp_tensor **parameters; /* borrowed */
     int n_parameters;
     struct mp_optimizer_state *state;
+    int64_t steps;               /* that were taken */
+    struct mp_tensor *found_inf; /* a step is skipped where it is set; NULL: never */
 };
 
 void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n);
@@ -32,10 +34,13 @@ void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards,
 struct mp_grad_scaler {
     struct mp_tensor *scale, *growth_tracker; /* from the first scale() on */
     struct mp_tensor *found_inf;              /* between unscale and update */
+    bool sharded;                             /* gradients are spread over ranks, which agree on what they found */
 };
 /** scaler.scale(loss), floating. */
 struct mp_tensor *mp_scaler_scale(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_tensor *loss);
 void mp_scaler_unscale(struct mp_runtime *rt, struct mp_grad_scaler *s);
+/** Record that the gradients of these parameters are divided by the scale. */
+void mp_scaler_record_unscale(struct mp_runtime *rt, const struct mp_grad_scaler *s, struct mp_tensor **parameters, int n);
 /** scaler.step(optimizer); scaler.update() */
 void mp_scaler_step(struct mp_runtime *rt, struct mp_grad_scaler *s, struct mp_optimizer_instance *o);
 

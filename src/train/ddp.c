@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * DistributedDataParallel: flat buckets beside the gradients.
+ *
+ *     construction      shapes compared, parameters and buffers broadcast, one bucket per type
+ *     first backward    gradients arrive in some order, and are copied into the bucket
+ *     second forward    the order is known: buckets of the limit's size replace the first one
+ *
+ * With gradient_as_bucket_view, .grad becomes a view of its bucket. The old bucket dies with its views, unless the process group
+ * still has it on its shelf of running collectives: the watchdog empties that every 100 ms, and only the next collective lets go of
+ * what it took off. mp_ddp_options.lingers says for how many backward passes it stays.
+ *
+ * torch/csrc/distributed/c10d/reducer.cpp, torch/nn/parallel/distributed.py
+ */
+#include "train/parallel.h"
+
+#define FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
+#define BUCKET_BYTES (UINT64_C(25) << 20)
+#define BROADCAST_BYTES (UINT64_C(250) << 20)
+enum { N_DTYPES = MP_F32 + 1 };
+
+struct bucket {
+    struct mp_tensor *contents; /* owned */
+    struct mp_storage *sent;    /* the compressed copy, while it is under way; owned */
+    int n_parameters, n_pending;
+};
+
+/* What the reducer knows of a parameter. */
+struct slot {
+    int bucket;
+    struct mp_tensor *view; /* of the bucket's contents; owned */
+};
+
+struct mp_ddp {
+    const struct mp_ddp_options *options;
+    struct mp_tensor **parameters;
+    int n_parameters;
+    struct slot *slots;
+    struct bucket *buckets;
+    int n_buckets;
+    struct mp_tensor **ready; /* parameters in the order in which their gradients came */
+    int n_ready;
+    bool rebuilt, sync, sync_buffers;
+    bool delay;               /* static graph, first iteration: everything is reduced at the end of backward */
+    /* the process group's shelf */
+    struct mp_tensor *lingering; /* the first bucket */
+    int lingers;
+    struct mp_storage **sent;    /* compressed copies of the last backward */
+    int n_sent, n_reduced;
+};
+
+/* ---- buckets ---- */
+
+/* The open bucket of a type. */
+struct open_bucket {
+    int number, n_limit;
+    uint64_t bytes;
+    bool used;
+};
+
+static void number_by_first(struct mp_runtime *rt, int *bucket_of, int n, int n_buckets)
+{
+    int *renamed = mp_runtime_alloc(rt, (size_t)MP_MAX(n_buckets, 1) * sizeof *renamed), next = 0;
+    for (int i = 0; i < n; i++) {
+        if (!renamed[bucket_of[i]])
+            renamed[bucket_of[i]] = ++next;
+        bucket_of[i] = renamed[bucket_of[i]] - 1;
+    }
+}
+
+/* Buckets get their numbers when they close; what is still open then, in the order in which the types appeared. */
+int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n, const uint64_t *limits, int n_limits, bool by_first,
+                      int *bucket_of)
+{
+    struct open_bucket open[N_DTYPES] = {{0}};
+    int appeared[N_DTYPES], n_types = 0, n_closed = 0;
+    for (int i = 0; i < n; i++) {
+        struct open_bucket *b = &open[tensors[i]->dtype];
+        if (!b->used)
+            appeared[n_types++] = tensors[i]->dtype;
+        b->used = true;
+        b->bytes += mp_nbytes(tensors[i]);
+        bucket_of[i] = -1 - tensors[i]->dtype; /* open */
+        if (b->bytes < limits[b->n_limit])
+            continue;
+        for (int j = 0; j <= i; j++)
+            if (bucket_of[j] == -1 - tensors[i]->dtype)
+                bucket_of[j] = n_closed;
+        n_closed++;
+        b->bytes = 0;
+        b->n_limit = MP_MIN(b->n_limit + 1, n_limits - 1);
+    }
+    for (int t = 0; t < n_types; t++) {
+        bool any = false;
+        for (int j = 0; j < n; j++) {
+            if (bucket_of[j] == -1 - appeared[t]) {
+                bucket_of[j] = n_closed;
+                any = true;
+            }
+        }
+        n_closed += any;
+    }
+    if (by_first)
+        number_by_first(rt, bucket_of, n, n_closed);
+    return n_closed;
+}
+
+static void release_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_parameters; i++) {
+        mp_tensor_unref(rt, ddp->slots[i].view);
+        ddp->slots[i].view = NULL;
+    }
+    if (ddp->options->lingers && !ddp->rebuilt && ddp->n_buckets > 0) { /* the last one launched */
+        ddp->lingering = ddp->buckets[ddp->n_buckets - 1].contents;
+        ddp->lingers = ddp->options->lingers;
+        ddp->n_buckets--;
+    }
+    for (int i = 0; i < ddp->n_buckets; i++)
+        mp_tensor_unref(rt, ddp->buckets[i].contents);
+    ddp->n_buckets = 0;
+}
+
+/* Contents of every bucket, and the parameters' views of them. */
+static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *const *order, int n, const int *bucket_of, int n_buckets)
+{
+    const enum mp_category category = rt->category;
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    ddp->buckets = mp_runtime_alloc(rt, (size_t)MP_MAX(n_buckets, 1) * sizeof *ddp->buckets);
+    ddp->n_buckets = n_buckets;
+    for (int b = 0; b < n_buckets; b++) {
+        struct bucket *bucket = &ddp->buckets[b];
+        int64_t elements = 0;
+        enum mp_dtype dtype = MP_F32;
+        for (int i = 0; i < n; i++) {
+            if (bucket_of[i] != b)
+                continue;
+            elements += mp_numel(order[i]);
+            dtype = (enum mp_dtype)order[i]->dtype;
+            bucket->n_parameters++;
+        }
+        bucket->contents = mp_take(rt, mp_empty(rt, MP_SHAPE(elements), dtype));
+        for (int i = 0; i < n; i++) {
+            if (bucket_of[i] != b)
+                continue;
+            struct slot *slot = &ddp->slots[order[i]->number - 1];
+            slot->bucket = b;
+            slot->view = mp_take(rt, mp_alias(rt, bucket->contents, order[i]->shape, order[i]->stride, bucket->contents));
+        }
+    }
+    rt->category = category;
+}
+
+static void first_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    static const uint64_t unlimited[] = {UINT64_MAX}, usual[] = {FIRST_BUCKET_BYTES, BUCKET_BYTES};
+    const uint64_t given[] = {(uint64_t)(ddp->options->bucket_cap_mb * 1048576)};
+    const int n = ddp->n_parameters;
+    int *bucket_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *bucket_of);
+    int n_buckets;
+    if (!ddp->options->find_unused_parameters)
+        n_buckets = mp_assign_buckets(rt, ddp->parameters, n, unlimited, 1, true, bucket_of);
+    else if (ddp->options->bucket_cap_mb > 0)
+        n_buckets = mp_assign_buckets(rt, ddp->parameters, n, given, 1, true, bucket_of);
+    else
+        n_buckets = mp_assign_buckets(rt, ddp->parameters, n, usual, 2, true, bucket_of);
+    for (int i = 0; i < n; i++) /* gradients come from the end */
+        bucket_of[i] = n_buckets - 1 - bucket_of[i];
+    make_buckets(rt, ddp, ddp->parameters, n, bucket_of, n_buckets);
+}
+
+/* The next collective call lets go of what finished before. */
+static void release_sent(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_sent; i++)
+        mp_storage_unref(rt, ddp->sent[i]);
+    ddp->n_sent = 0;
+}
+
+static void release_lingering(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    if (!ddp->lingering || ddp->lingers > 0)
+        return;
+    mp_tensor_unref(rt, ddp->lingering);
+    ddp->lingering = NULL;
+}
+
+/* Buckets in the order of the gradients; the ranks agree on it first. */
+static void rebuild_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    static const uint64_t usual[] = {FIRST_BUCKET_BYTES, BUCKET_BYTES};
+    const uint64_t given[] = {(uint64_t)(ddp->options->bucket_cap_mb * 1048576)};
+    const bool capped = ddp->options->bucket_cap_mb > 0;
+    const int n = ddp->n_ready;
+    int *bucket_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *bucket_of);
+    const int n_buckets = mp_assign_buckets(rt, ddp->ready, n, capped ? given : usual, capped ? 1 : 2, false, bucket_of);
+    struct mp_storage *indices = mp_storage_new(rt, 4 * ((uint64_t)n + 1));
+    release_sent(rt, ddp);
+    mp_scratch(rt, 4 * (uint64_t)n_buckets);
+    mp_storage_unref(rt, indices);
+    release_buckets(rt, ddp);
+    make_buckets(rt, ddp, ddp->ready, n, bucket_of, n_buckets);
+    ddp->rebuilt = true;
+}
+
+/* ---- construction ---- */
+
+/* Every rank learns the number of parameters of all, then compares shapes and strides with the first. */
+static void verify_parameters(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor *const *parameters, int n)
+{
+    uint64_t dims = 0;
+    const uint64_t world = (uint64_t)run->world;
+    for (int i = 0; i < n; i++)
+        dims += (uint64_t)parameters[i]->shape.n;
+    struct mp_storage *own = mp_storage_new(rt, 8);
+    struct mp_storage **counts = mp_runtime_alloc(rt, (size_t)world * sizeof(struct mp_storage *));
+    for (uint64_t i = 0; i < world; i++)
+        counts[i] = mp_storage_new(rt, 8);
+    mp_scratch(rt, 8 * world);
+    mp_scratch(rt, 8 * 2 * dims);
+    for (uint64_t i = 0; i < world; i++)
+        mp_storage_unref(rt, counts[i]);
+    mp_storage_unref(rt, own);
+}
+
+/* Flat copies, two under way at most; a bucket of one tensor is its own flat view. */
+static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n)
+{
+    static const uint64_t limit[] = {BROADCAST_BYTES};
+    const enum mp_category category = rt->category;
+    int *bucket_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *bucket_of);
+    const int n_buckets = mp_assign_buckets(rt, tensors, n, limit, 1, true, bucket_of);
+    struct mp_storage *in_flight[2] = {NULL};
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    for (int b = 0; b < n_buckets; b++) {
+        uint64_t bytes = 0;
+        int n_tensors = 0;
+        for (int i = 0; i < n; i++) {
+            if (bucket_of[i] == b) {
+                bytes += mp_nbytes(tensors[i]);
+                n_tensors++;
+            }
+        }
+        if (in_flight[b % 2])
+            mp_storage_unref(rt, in_flight[b % 2]);
+        in_flight[b % 2] = n_tensors > 1 ? mp_storage_new(rt, bytes) : NULL;
+    }
+    for (int b = n_buckets; b < n_buckets + 2; b++)
+        if (in_flight[b % 2])
+            mp_storage_unref(rt, in_flight[b % 2]);
+    rt->category = category;
+}
+
+/* ---- backward ---- */
+
+/* The gradient is in its bucket now: .grad becomes the view of it. */
+static void adopt_view(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
+{
+    const struct slot *slot = &ddp->slots[parameter->number - 1];
+    struct mp_tensor *old = parameter->grad;
+    if (!ddp->options->gradient_as_bucket_view || !old || old->storage == slot->view->storage)
+        return;
+    parameter->grad = mp_take(rt, mp_detach(rt, slot->view));
+    mp_tensor_unref(rt, old);
+}
+
+/* A compressing hook sends a copy in its own type, which stays on the shelf until the next backward. */
+static void all_reduce(struct mp_runtime *rt, struct mp_ddp *ddp, struct bucket *bucket)
+{
+    static const enum mp_dtype types[] = {MP_F32, MP_F16, MP_BF16}; /* enum mp_compression */
+    const enum mp_dtype type = types[ddp->options->compression];
+    const enum mp_category category = rt->category;
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    if (ddp->options->compression != MP_COMPRESSION_NONE && bucket->contents->dtype != (uint8_t)type)
+        bucket->sent = mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(type));
+    rt->category = category;
+    if (ddp->n_reduced++ == 0) {
+        release_sent(rt, ddp);
+        release_lingering(rt, ddp);
+    }
+}
+
+/* All buckets have been reduced: what was sent goes on the shelf. */
+static void shelve(struct mp_runtime *rt, struct mp_ddp *ddp)
+{
+    ddp->sent = mp_runtime_alloc(rt, (size_t)MP_MAX(ddp->n_buckets, 1) * sizeof(struct mp_storage *));
+    for (int b = 0; b < ddp->n_buckets; b++) {
+        if (ddp->buckets[b].sent)
+            ddp->sent[ddp->n_sent++] = ddp->buckets[b].sent;
+        ddp->buckets[b].sent = NULL;
+    }
+}
+
+static void mark_ready(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *parameter)
+{
+    struct bucket *bucket = &ddp->buckets[ddp->slots[parameter->number - 1].bucket];
+    adopt_view(rt, ddp, parameter);
+    if (--bucket->n_pending == 0)
+        all_reduce(rt, ddp, bucket);
+}
+
+static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *leaf)
+{
+    struct mp_ddp *ddp = context;
+    if (!leaf->number || !ddp->sync || ddp->delay)
+        return;
+    if (!ddp->rebuilt && !ddp->options->find_unused_parameters)
+        ddp->ready[ddp->n_ready++] = leaf;
+    mark_ready(rt, ddp, leaf);
+}
+
+/* A static graph's first iteration only counts; all buckets are reduced when backward is through. */
+static void backward_done(struct mp_runtime *rt, void *context)
+{
+    struct mp_ddp *ddp = context;
+    if (ddp->sync && ddp->delay) {
+        for (int i = 0; i < ddp->n_parameters; i++)
+            mark_ready(rt, ddp, ddp->parameters[i]);
+        ddp->delay = false;
+    }
+    if (ddp->options->compression != MP_COMPRESSION_NONE)
+        shelve(rt, ddp);
+}
+
+/* ---- forward ---- */
+
+void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
+{
+    const char *op = rt->op;
+    rt->op = "DistributedDataParallel";
+    ddp->sync = sync;
+    if (ddp->lingering)
+        ddp->lingers--;
+    ddp->n_reduced = 0;
+    if (ddp->n_ready > 0 && !ddp->rebuilt) {
+        rebuild_buckets(rt, ddp);
+        if (ddp->lingering)
+            ddp->lingers--;
+    }
+    for (int b = 0; sync && b < ddp->n_buckets; b++)
+        ddp->buckets[b].n_pending = ddp->buckets[b].n_parameters;
+    if (ddp->sync_buffers && rt->n_buffers > 0) {
+        broadcast_coalesced(rt, rt->buffers, rt->n_buffers);
+        release_sent(rt, ddp);
+    }
+    ddp->sync_buffers = sync; /* buffers follow a forward whose gradients were reduced */
+    rt->op = op;
+}
+
+/* _DDPSink: outputs pass through a node of their own, as copies. */
+static void sink_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out)
+{
+    (void)rt;
+    for (int i = 0; i < n->n_inputs; i++)
+        out[i] = grads[i];
+}
+static const struct mp_node_type sink_type = {"_DDPSinkBackward", sink_backward};
+
+void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_outputs *out)
+{
+    struct mp_tensor **const fields[] = {&out->loss, &out->logits};
+    struct mp_tensor *copies[MP_ARRAY_LEN(fields)] = {NULL};
+    if (!ddp->delay && !ddp->options->find_unused_parameters)
+        return;
+    struct mp_node *sink = mp_node_new(rt, &sink_type, 2, (struct mp_tensor *[]){out->loss, out->logits});
+    for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++)
+        if (*fields[i])
+            copies[i] = mp_take(rt, mp_empty_like(rt, *fields[i], (enum mp_dtype)(*fields[i])->dtype));
+    for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++) {
+        if (!copies[i])
+            continue;
+        mp_track(rt, sink, copies[i]);
+        mp_discard(rt, *fields[i]);
+        *fields[i] = mp_float(rt, copies[i]);
+    }
+}
+
+struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **all, int n_all, struct mp_tensor **trainable,
+                           int n_trainable, struct mp_hooks *hooks)
+{
+    struct mp_ddp *ddp = mp_runtime_alloc(rt, sizeof *ddp);
+    const char *op = rt->op;
+    rt->op = "DistributedDataParallel";
+    *ddp = (struct mp_ddp){.options = &run->ddp, .parameters = trainable, .n_parameters = n_trainable, .sync_buffers = true};
+    ddp->slots = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof *ddp->slots);
+    ddp->ready = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof(struct mp_tensor *));
+    for (int i = 0; i < n_trainable; i++)
+        trainable[i]->number = i + 1;
+    verify_parameters(rt, run, trainable, n_trainable);
+    struct mp_tensor **tensors = mp_runtime_alloc(rt, (size_t)(n_all + rt->n_buffers + 1) * sizeof(struct mp_tensor *));
+    memcpy(tensors, all, (size_t)n_all * sizeof *tensors);
+    if (rt->n_buffers)
+        memcpy(tensors + n_all, rt->buffers, (size_t)rt->n_buffers * sizeof *tensors);
+    broadcast_coalesced(rt, tensors, n_all + rt->n_buffers);
+    first_buckets(rt, ddp);
+    if (run->ddp.static_graph || run->ddp.find_unused_parameters) /* which parameters were used */
+        mp_storage_new(rt, 4 * (uint64_t)n_trainable);
+    ddp->delay = run->ddp.static_graph;
+    *hooks = (struct mp_hooks){.context = ddp, .accumulated = accumulated, .backward_done = backward_done};
+    rt->hooks = hooks;
+    rt->op = op;
+    return ddp;
+}

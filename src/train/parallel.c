@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* One place where the training loop meets DDP, ZeroRedundancyOptimizer and fully_shard. */
+#include "train/parallel.h"
+
+#include "train/optimizer.h"
+
+/*
+ * init_process_group(); dist.barrier(); dist.all_reduce(torch.ones(1 << 20)): the barrier's tensor lives as long as the group.
+ * A process group that moves nothing has no barrier.
+ */
+void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
+{
+    if (run->parallel == MP_PARALLEL_NONE)
+        return;
+    const enum mp_category category = rt->category;
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    rt->op = "init_process_group";
+    if (!run->no_collectives) {
+        mp_storage_new(rt, 1);
+        mp_scratch(rt, 4);
+    }
+    mp_scratch(rt, UINT64_C(4) << 20);
+    rt->category = category;
+}
+
+static struct mp_tensor **trainable_parameters(struct mp_runtime *rt, const struct mp_net *net, int *n)
+{
+    struct mp_tensor **trainable = mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof(struct mp_tensor *));
+    *n = 0;
+    for (int i = 0; i < net->n_parameters; i++)
+        if (net->parameters[i]->requires_grad)
+            trainable[(*n)++] = net->parameters[i];
+    return trainable;
+}
+
+/* What this rank's optimizer holds state for. */
+static void choose_optimized(struct mp_runtime *rt, struct mp_parallel *p)
+{
+    p->optimized = p->parameters;
+    p->n_optimized = p->on_host ? 0 : p->n_parameters;
+    if (p->run->parallel != MP_PARALLEL_ZERO1)
+        return;
+    p->optimized = mp_runtime_alloc(rt, (size_t)MP_MAX(p->n_parameters, 1) * sizeof(struct mp_tensor *));
+    p->n_optimized = mp_zero1_partition(rt, p->parameters, p->n_parameters, p->run->world, p->run->rank, p->optimized);
+}
+
+void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run, struct mp_net *net)
+{
+    *p = (struct mp_parallel){.run = run};
+    if (run->parallel == MP_PARALLEL_FSDP2) {
+        p->fsdp = mp_fsdp_wrap(rt, run, net, &p->hooks);
+        p->parameters = mp_fsdp_parameters(p->fsdp);
+        p->n_parameters = net->n_parameters;
+        p->on_host = run->fsdp.offload;
+    } else {
+        p->parameters = trainable_parameters(rt, net, &p->n_parameters);
+    }
+    if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
+        p->ddp = mp_ddp_wrap(rt, run, net->parameters, net->n_parameters, p->parameters, p->n_parameters, &p->hooks);
+    choose_optimized(rt, p);
+}
+
+void mp_parallel_before_forward(struct mp_runtime *rt, struct mp_parallel *p, int64_t m)
+{
+    if (p->ddp)
+        mp_ddp_before_forward(rt, p->ddp, !p->run->ddp.no_sync || m == p->run->accumulate - 1);
+    else if (p->fsdp)
+        mp_fsdp_before_forward(rt, p->fsdp);
+}
+
+void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p, struct mp_outputs *out)
+{
+    if (p->ddp)
+        mp_ddp_after_forward(rt, p->ddp, out);
+    else if (p->fsdp)
+        mp_fsdp_after_forward(rt, p->fsdp, out);
+}
+
+void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p)
+{
+    if (p->on_host)
+        return;
+    if (p->fsdp && p->run->world > 1)
+        mp_clip_grad_norm_sharded(rt, p->parameters, p->n_parameters);
+    else
+        mp_clip_grad_norm(rt, p->parameters, p->n_parameters);
+}
+
+/* DDP rebuilds its buckets in the second or (static graph) third forward, and an old one may outlive that by two backward passes. */
+int64_t mp_parallel_steady_from(const struct mp_run *run)
+{
+    return run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1 ? 4 : 1;
+}

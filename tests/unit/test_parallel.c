@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Data parallelism against recordings: every allocation and free of 32 labelled logs and of 60 logs
+ * of options, in order and on its stream, and every phase of 23 measured runs. tests/data/parallel
+ * has them; its README tells where they come from.
+ */
+#include <check.h>
+#include <inttypes.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "plan/evaluate.h"
+#include "spec/measured.h"
+#include "suites.h"
+#include "train/job.h"
+
+#define DATA "tests/data/parallel/"
+
+static const struct mp_run *resolve(struct mp_arena *arena, const char *id, const struct mp_value *run)
+{
+    struct memplan_error err = {0};
+    struct mp_run_source source;
+    mp_run_source_init(&source, arena);
+    enum memplan_status status = mp_run_source_object(&source, id, run, &err);
+    const struct mp_run *resolved = status == MEMPLAN_STATUS_OK ? mp_run_resolve(&source, &err) : NULL;
+    ck_assert_msg(resolved != NULL, "%s: %s", id, err.text);
+    return resolved;
+}
+
+/* A run from JSON text. */
+static const struct mp_run *run_of(struct mp_arena *arena, const char *text)
+{
+    struct memplan_error err = {0};
+    const struct mp_value *value = mp_json_parse(arena, "test", text, strlen(text), &err);
+    ck_assert_msg(value != NULL, "%s", err.text);
+    return resolve(arena, "test", value);
+}
+
+/* ---- logs: "# {head}", "+ID BYTES sSTREAM", "-ID" ---- */
+
+struct log_reader {
+    struct mp_strbuf text;
+    const char *at;
+};
+
+static void open_logs(struct log_reader *r, const char *path)
+{
+    struct memplan_error err = {0};
+    *r = (struct log_reader){.text = MP_STRBUF_INIT};
+    ck_assert_msg(mp_file_read(path, 0, &r->text, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
+    r->at = mp_strbuf_text(&r->text);
+}
+
+/* The head of the next log; NULL at the end. */
+static const struct mp_value *next_log(struct log_reader *r, struct mp_arena *arena)
+{
+    struct memplan_error err = {0};
+    if (*r->at == '\0')
+        return NULL;
+    ck_assert_msg(r->at[0] == '#', "a log begins with '#', not '%.20s'", r->at);
+    const size_t length = strcspn(r->at, "\n");
+    const struct mp_value *head = mp_json_parse(arena, "log", r->at + 2, length - 2, &err);
+    ck_assert_msg(head != NULL, "%s", err.text);
+    r->at += length + 1;
+    return head;
+}
+
+struct line {
+    char kind; /* '+', '-', or 0 at the end of the log */
+    uint32_t id;
+    uint64_t bytes;
+    unsigned stream;
+};
+
+static struct line next_line(struct log_reader *r)
+{
+    struct line line = {0};
+    char *end;
+    if (*r->at != '+' && *r->at != '-')
+        return line;
+    line.kind = *r->at;
+    line.id = (uint32_t)strtoul(r->at + 1, &end, 10);
+    if (line.kind == '+') {
+        line.bytes = strtoull(end + 1, &end, 10);
+        line.stream = (unsigned)strtoul(end + 2, &end, 10);
+    }
+    ck_assert_msg(*end == '\n', "damaged line '%.30s'", r->at);
+    r->at = end + 1;
+    return line;
+}
+
+/* ---- comparing ---- */
+
+#define MAX_FREES 4096
+#define MAX_STREAMS 8
+
+struct frees {
+    uint32_t ids[MAX_FREES];
+    size_t n;
+};
+
+static int compare_ids(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Frees between two allocations: their order makes no difference to the allocator. */
+static bool same_frees(struct frees *a, struct frees *b)
+{
+    qsort(a->ids, a->n, sizeof a->ids[0], compare_ids);
+    qsort(b->ids, b->n, sizeof b->ids[0], compare_ids);
+    const bool same = a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof a->ids[0]) == 0);
+    a->n = b->n = 0;
+    return same;
+}
+
+static const struct mp_event *next_event(const struct mp_program *p, uint32_t *at)
+{
+    while (*at < p->n_events) {
+        const struct mp_event *e = &p->events[(*at)++];
+        if (e->kind == MP_EVENT_ALLOC || e->kind == MP_EVENT_FREE)
+            return e;
+    }
+    return NULL;
+}
+
+/* Streams are numbered by first use in both; each must stand for one of the other. */
+static bool same_stream(unsigned *of_log, unsigned stream, unsigned predicted)
+{
+    ck_assert_uint_lt(stream, MAX_STREAMS);
+    if (of_log[stream] == UINT32_MAX)
+        of_log[stream] = predicted;
+    return of_log[stream] == predicted;
+}
+
+static void compare_log(const char *id, struct log_reader *r, const struct mp_program *p)
+{
+    static struct frees recorded, predicted;
+    unsigned streams[MAX_STREAMS];
+    uint32_t at = 0;
+    memset(streams, 0xff, sizeof streams);
+    recorded.n = predicted.n = 0;
+    for (struct line line = next_line(r);; line = next_line(r)) {
+        for (; line.kind == '-'; line = next_line(r)) {
+            ck_assert_uint_lt(recorded.n, MAX_FREES);
+            recorded.ids[recorded.n++] = line.id;
+        }
+        const struct mp_event *e = next_event(p, &at);
+        for (; e != NULL && e->kind == MP_EVENT_FREE; e = next_event(p, &at)) {
+            ck_assert_uint_lt(predicted.n, MAX_FREES);
+            predicted.ids[predicted.n++] = e->id;
+        }
+        ck_assert_msg(same_frees(&recorded, &predicted), "%s: frees differ before allocation %" PRIu32, id, line.id);
+        if (line.kind == '\0' || e == NULL) {
+            ck_assert_msg(line.kind == '\0' && e == NULL, "%s: one of the two ends after allocation %" PRIu32, id, line.id);
+            return;
+        }
+        ck_assert_msg(line.id == e->id && line.bytes == e->bytes, "%s: allocation %" PRIu32 " has %" PRIu64 " bytes, predicted %" PRIu64 " (%s)",
+                      id, line.id, line.bytes, e->bytes, e->op);
+        ck_assert_msg(same_stream(streams, line.stream, e->stream), "%s: allocation %" PRIu32 " is on another stream than predicted", id, line.id);
+    }
+}
+
+/* ---- the recorder's loop of labelled logs ---- */
+
+struct loop {
+    const struct mp_run *run;
+    struct mp_job job; /* its net, optimizer and wrapper */
+};
+
+static void one_iteration(struct mp_runtime *rt, struct mp_job *job, const struct mp_inputs *in)
+{
+    struct mp_outputs out = {0}, old = job->out;
+    struct mp_autocast outer;
+    mp_autocast_enter(rt, &outer, job->run->precision == MP_PRECISION_AMP_BF16, MP_BF16);
+    mp_parallel_before_forward(rt, &job->parallel, 0);
+    job->net.family->forward(rt, &job->net, in, &out);
+    mp_parallel_after_forward(rt, &job->parallel, &out);
+    out.loss = mp_take(rt, out.loss);
+    out.logits = mp_take(rt, out.logits);
+    job->out = out;
+    mp_outputs_release(rt, &old);
+    mp_autocast_exit(rt, &outer);
+    struct mp_tensor *previous = job->loss;
+    job->loss = mp_tensor_ref(out.loss);
+    mp_tensor_unref(rt, previous);
+    mp_backward(rt, job->loss);
+    mp_parallel_clip_grad_norm(rt, &job->parallel);
+    mp_optimizer_step(rt, &job->optimizer);
+    mp_zero_grad(rt, job->parallel.parameters, job->parallel.n_parameters);
+}
+
+/* The recorder held the model's parameters in a list while it wrapped the model. */
+static void wrap_while_held(struct mp_runtime *rt, struct mp_job *job)
+{
+    const int n = job->net.n_parameters;
+    struct mp_storage **held = mp_runtime_alloc(rt, (size_t)n * sizeof(struct mp_storage *));
+    for (int i = 0; i < n; i++) {
+        held[i] = job->net.parameters[i]->storage;
+        held[i]->refs++;
+    }
+    mp_parallel_wrap(rt, &job->parallel, job->run, &job->net);
+    for (int i = n - 1; i >= 0; i--)
+        mp_storage_unref(rt, held[i]);
+}
+
+static void labelled_loop(struct mp_runtime *rt, void *context)
+{
+    struct mp_job *job = &((struct loop *)context)->job;
+    const struct mp_run *run = job->run;
+    mp_process_group_open(rt, run);
+    job->net.family->build(rt, &job->net);
+    wrap_while_held(rt, job);
+    mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->parallel.optimized, job->parallel.n_optimized);
+    struct mp_tensor *ids = mp_take(rt, mp_empty(rt, MP_SHAPE(run->batch, run->seq), MP_I64));
+    const struct mp_inputs in = {.input_ids = ids, .labels = ids, .batch = run->batch, .seq = run->seq};
+    for (int i = 0; i < 2; i++)
+        one_iteration(rt, job, &in);
+}
+
+static void check_labelled(const struct mp_run *run, const char *id, struct log_reader *r)
+{
+    static struct loop loop;
+    struct memplan_error err = {0};
+    struct mp_program program;
+    mp_program_init(&program);
+    loop.run = run;
+    enum memplan_status status = mp_job_open(&loop.job, run, &program, &err);
+    if (status == MEMPLAN_STATUS_OK)
+        status = mp_runtime_protect(&loop.job.rt, labelled_loop, &loop);
+    ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
+    compare_log(id, r, &program);
+    mp_job_close(&loop.job);
+    mp_program_release(&program);
+}
+
+START_TEST(labelled_logs_event_by_event)
+{
+    struct log_reader r;
+    struct mp_arena arena;
+    mp_arena_init(&arena);
+    open_logs(&r, DATA "labelled.txt.gz");
+    int n = 0;
+    for (const struct mp_value *head; (head = next_log(&r, &arena)) != NULL; n++) {
+        const char *id = mp_value_get(head, "id")->as.string.text;
+        check_labelled(resolve(&arena, id, mp_value_get(head, "run")), id, &r);
+    }
+    ck_assert_int_eq(n, 32);
+    mp_strbuf_release(&r.text);
+    mp_arena_release(&arena);
+}
+END_TEST
+
+/* ---- the measured loop ---- */
+
+static void run_job(const struct mp_run *run, const char *id, struct mp_program *program)
+{
+    static struct mp_job job;
+    struct memplan_error err = {0};
+    mp_program_init(program);
+    enum memplan_status status = mp_job_open(&job, run, program, &err);
+    if (status == MEMPLAN_STATUS_OK)
+        status = mp_job_build(&job);
+    for (int64_t i = 0; status == MEMPLAN_STATUS_OK && i < run->iterations; i++)
+        status = mp_job_step(&job);
+    ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
+    mp_job_close(&job);
+}
+
+static int64_t integer(const struct mp_value *head, const char *key)
+{
+    const struct mp_value *value = mp_value_get(head, key);
+    return value != NULL ? value->as.integer : 0;
+}
+
+START_TEST(logs_of_options_event_by_event)
+{
+    struct log_reader r;
+    struct mp_arena arena;
+    mp_arena_init(&arena);
+    open_logs(&r, DATA "options.txt.gz");
+    int n = 0;
+    for (const struct mp_value *head; (head = next_log(&r, &arena)) != NULL; n++) {
+        const char *id = mp_value_get(head, "id")->as.string.text;
+        struct mp_run run = *resolve(&arena, id, mp_value_get(head, "run"));
+        run.rank = integer(head, "rank");
+        run.ddp.lingers = (int)integer(head, "lingers");
+        struct mp_program program;
+        run_job(&run, id, &program);
+        compare_log(id, &r, &program);
+        mp_program_release(&program);
+    }
+    ck_assert_int_eq(n, 60);
+    mp_strbuf_release(&r.text);
+    mp_arena_release(&arena);
+}
+END_TEST
+
+/* ---- measured runs ---- */
+
+static bool phases_agree(const struct mp_program *p, const struct mp_measured *m)
+{
+    if (p->n_phases != m->n_phases)
+        return false;
+    for (size_t i = 0; i < m->n_phases; i++) {
+        const struct mp_phase *phase = &p->phases[i];
+        if (strcmp(phase->name, m->phases[i].phase) != 0 || (int64_t)phase->requested_bytes != m->phases[i].requested ||
+            (int64_t)phase->requested_peak_bytes != m->phases[i].requested_peak)
+            return false;
+    }
+    return true;
+}
+
+/* One of the outcomes that timing decides between. */
+static bool some_outcome_agrees(const struct mp_run *run, const char *id, const struct mp_measured *m)
+{
+    const int outcomes = run->parallel == MP_PARALLEL_FSDP2 ? 1 : 3;
+    bool agrees = false;
+    for (int lingers = 0; lingers < outcomes && !agrees; lingers++) {
+        struct mp_run other = *run;
+        struct mp_program program;
+        other.ddp.lingers = lingers;
+        run_job(&other, id, &program);
+        agrees = phases_agree(&program, m);
+        mp_program_release(&program);
+    }
+    return agrees;
+}
+
+static bool within(uint64_t predicted, int64_t measured, int64_t per_cent)
+{
+    const int64_t difference = (int64_t)predicted - measured;
+    return (difference < 0 ? -difference : difference) * 100 <= measured * per_cent;
+}
+
+struct tally {
+    int n, reserved_exact, reserved_close, device_close;
+};
+
+static void check_measured(const struct mp_run *run, const char *id, const struct mp_measured *m, struct tally *tally)
+{
+    struct memplan_error err = {0};
+    struct mp_evaluation e;
+    ck_assert_msg(some_outcome_agrees(run, id, m), "%s: phases differ in every outcome", id);
+    ck_assert_msg(mp_evaluate(run, NULL, &e, &err) == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
+    const bool point = (int64_t)e.requested_bytes == m->requested_bytes;
+    ck_assert_msg(point || (int64_t)e.upper.requested_bytes == m->requested_bytes, "%s: requested is neither outcome", id);
+    ck_assert_msg(e.upper.requested_bytes >= e.requested_bytes && e.upper.reserved_bytes >= e.reserved_bytes, "%s: upper is below the point",
+                  id);
+    ck_assert_msg(e.upper.differs || e.upper.reserved_bytes == e.reserved_bytes, "%s: upper differs, but does not say so", id);
+    const bool lower = within(e.reserved_bytes, m->reserved_bytes, 1);
+    tally->n++;
+    tally->reserved_exact += (int64_t)e.reserved_bytes == m->reserved_bytes || (int64_t)e.upper.reserved_bytes == m->reserved_bytes;
+    tally->reserved_close += lower || within(e.upper.reserved_bytes, m->reserved_bytes, 1);
+    tally->device_close += within(lower ? e.device_used_bytes : e.upper.device_used_bytes, m->device_used_bytes, 1);
+    mp_evaluation_release(&e);
+}
+
+static void check_file(const char *path, struct tally *tally)
+{
+    struct memplan_error err = {0};
+    struct mp_arena arena;
+    mp_arena_init(&arena);
+    struct mp_measured_reader *reader = mp_measured_open(path, &err);
+    ck_assert_msg(reader != NULL, "%s", err.text);
+    for (;;) {
+        struct mp_measured_line line;
+        bool end;
+        const enum memplan_status status = mp_measured_next(reader, &arena, &line, &end, &err);
+        if (end)
+            break;
+        ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s", err.text);
+        check_measured(resolve(&arena, line.id, line.run), line.id, line.measured, tally);
+    }
+    mp_measured_close(reader);
+    mp_arena_release(&arena);
+}
+
+/* In the two that are left, which of several equal free blocks lies lowest decides about 1 GiB: their addresses are not known. */
+START_TEST(runs_on_two_gpus)
+{
+    struct tally tally = {0};
+    check_file(DATA "h200-two-ranks.jsonl", &tally);
+    ck_assert_int_eq(tally.n, 12);
+    ck_assert_int_ge(tally.reserved_exact, 10);
+    ck_assert_int_ge(tally.reserved_close, 11);
+    ck_assert_int_ge(tally.device_close, 11);
+}
+END_TEST
+
+START_TEST(runs_of_many_ranks_without_communication)
+{
+    struct tally tally = {0};
+    check_file(DATA "h200-fsdp-ranks.jsonl", &tally);
+    ck_assert_int_eq(tally.n, 11);
+    ck_assert_int_ge(tally.reserved_exact, 10);
+    ck_assert_int_ge(tally.reserved_close, 10);
+    ck_assert_int_ge(tally.device_close, 10);
+}
+END_TEST
+
+/* ---- rules alone ---- */
+
+struct runtime_test {
+    struct mp_runtime rt;
+    struct mp_program program;
+    struct memplan_error err;
+    struct mp_gpu gpu;
+};
+
+static void start(struct runtime_test *t)
+{
+    *t = (struct runtime_test){.gpu = {.sms = 132, .threads_per_sm = 2048}};
+    mp_program_init(&t->program);
+    mp_runtime_init(&t->rt, &t->gpu, &t->program, &t->err);
+}
+
+static void stop(struct runtime_test *t)
+{
+    mp_runtime_release(&t->rt);
+    mp_program_release(&t->program);
+}
+
+static const struct {
+    const char *what;
+    uint64_t limits[2];
+    int n_limits;
+    bool by_first;
+    int64_t sizes[6]; /* elements; negative: bf16 */
+    int n, n_buckets, bucket_of[6];
+} bucket_cases[] = {
+    {"all in one", {UINT64_MAX}, 1, true, {10, 20, 30}, 3, 1, {0, 0, 0}},
+    {"closed when the limit is reached", {100}, 1, true, {10, 20, 30, 40}, 4, 3, {0, 0, 1, 2}},
+    {"one that overshoots stays in", {100}, 1, true, {10, 1000, 1}, 3, 2, {0, 0, 1}},
+    {"another limit after the first", {4, 1000}, 2, false, {1, 100, 200, 1}, 4, 3, {0, 1, 1, 2}},
+    {"one open bucket per type", {UINT64_MAX}, 1, true, {1, -1, 2, -2}, 4, 2, {0, 1, 0, 1}},
+    {"numbered when they close", {8}, 1, false, {1, -4, 1}, 3, 2, {1, 0, 1}},
+    {"numbered by their first tensor", {8}, 1, true, {1, -4, 1}, 3, 2, {0, 1, 0}},
+    {"nothing to assign", {8}, 1, true, {0}, 0, 0, {0}},
+};
+
+START_TEST(tensors_fill_buckets_in_order)
+{
+    struct runtime_test t;
+    struct mp_tensor *tensors[6];
+    int bucket_of[6] = {0};
+    start(&t);
+    for (int i = 0; i < bucket_cases[_i].n; i++) {
+        const int64_t size = bucket_cases[_i].sizes[i];
+        tensors[i] = mp_take(&t.rt, mp_empty(&t.rt, MP_SHAPE(size < 0 ? -size : size), size < 0 ? MP_BF16 : MP_F32));
+    }
+    const int n = mp_assign_buckets(&t.rt, tensors, bucket_cases[_i].n, bucket_cases[_i].limits, bucket_cases[_i].n_limits,
+                                    bucket_cases[_i].by_first, bucket_of);
+    ck_assert_msg(n == bucket_cases[_i].n_buckets, "%s: %d buckets", bucket_cases[_i].what, n);
+    for (int i = 0; i < bucket_cases[_i].n; i++)
+        ck_assert_msg(bucket_of[i] == bucket_cases[_i].bucket_of[i], "%s: tensor %d is in bucket %d", bucket_cases[_i].what, i, bucket_of[i]);
+    stop(&t);
+}
+END_TEST
+
+START_TEST(zero1_gives_the_largest_to_who_has_least)
+{
+    static const int64_t sizes[] = {5, 9, 1, 7, 3};
+    static const int64_t of_rank_0[] = {9, 3, 1};
+    struct runtime_test t;
+    struct mp_tensor *tensors[5], *mine[5];
+    start(&t);
+    for (int i = 0; i < 5; i++)
+        tensors[i] = mp_take(&t.rt, mp_empty(&t.rt, MP_SHAPE(sizes[i]), MP_F32));
+    ck_assert_int_eq(mp_zero1_partition(&t.rt, tensors, 5, 2, 1, mine), 2); /* 7, 5 */
+    const int n = mp_zero1_partition(&t.rt, tensors, 5, 2, 0, mine);
+    ck_assert_int_eq(n, 3);
+    for (int i = 0; i < n; i++)
+        ck_assert_int_eq(mp_numel(mine[i]), of_rank_0[i]);
+    ck_assert_int_eq(mp_zero1_fullest_rank(&t.rt, tensors, 5, 2), 0);
+    stop(&t);
+}
+END_TEST
+
+/* ---- what each way of sharing does to a job ---- */
+
+#define TINY                                                                                       \
+    "{\"model\": {\"model_type\": \"gpt2\", \"n_layer\": 3, \"n_embd\": 256, \"n_head\": 4, "      \
+    "\"vocab_size\": 5003, \"n_positions\": 64}, \"gpu\": \"H200-141G\", \"batch\": 1, "           \
+    "\"seq\": 64, \"precision\": \"bf16\", \"iterations\": 3"
+
+static uint64_t peak_of(const char *options, int64_t rank)
+{
+    struct mp_arena arena;
+    struct mp_program program;
+    mp_arena_init(&arena);
+    char text[1024];
+    (void)snprintf(text, sizeof text, TINY "%s}", options);
+    struct mp_run run = *run_of(&arena, text);
+    run.rank = rank;
+    run_job(&run, options, &program);
+    const uint64_t peak = program.peak_bytes;
+    mp_program_release(&program);
+    mp_arena_release(&arena);
+    return peak;
+}
+
+/* The peak of the first is above that of the second. */
+static const struct {
+    const char *more, *less;
+} orders[] = {
+    {", \"data_parallel\": \"ddp\", \"world\": 8", ""},
+    {", \"data_parallel\": \"ddp\", \"world\": 8", ", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"gradient_as_bucket_view\": true}"},
+    {", \"data_parallel\": \"ddp\", \"world\": 8", ", \"data_parallel\": \"zero1\", \"world\": 8"},
+    {", \"data_parallel\": \"zero1\", \"world\": 2", ", \"data_parallel\": \"zero1\", \"world\": 8"},
+    {", \"data_parallel\": \"zero1\", \"world\": 8", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 2", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": false}", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8", ", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"offload\": true}"},
+    {", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"compression\": \"fp16\"}", ", \"data_parallel\": \"ddp\", \"world\": 8"},
+};
+
+START_TEST(sharing_more_takes_less)
+{
+    const uint64_t more = peak_of(orders[_i].more, 0), less = peak_of(orders[_i].less, 0);
+    ck_assert_msg(more > less, "%s: %" PRIu64 ", %s: %" PRIu64, orders[_i].more, more, orders[_i].less, less);
+}
+END_TEST
+
+START_TEST(no_rank_holds_more_than_the_first_under_fsdp2)
+{
+    const char *const options = ", \"data_parallel\": \"fsdp2\", \"world\": 7, \"gpus_per_node\": 7, \"optimizer\": \"sgd-momentum\"";
+    const uint64_t first = peak_of(options, 0);
+    for (int64_t rank = 1; rank < 7; rank++)
+        ck_assert_uint_le(peak_of(options, rank), first);
+}
+END_TEST
+
+/* 6.76e9 fp32 gradients over 32 ranks are 0.79 GiB; a shard is never less than its part of the whole, nor a row more per parameter. */
+START_TEST(shards_add_up)
+{
+    for (int64_t world = 1; world <= 64; world *= 2) {
+        struct mp_arena arena;
+        struct mp_program program;
+        char text[1024];
+        mp_arena_init(&arena);
+        (void)snprintf(text, sizeof text, TINY ", \"data_parallel\": \"fsdp2\", \"world\": %" PRId64 ", \"collectives\": \"none\"}", world);
+        const struct mp_run *run = run_of(&arena, text);
+        run_job(run, "shards", &program);
+        const uint64_t whole = program.phases[0].requested_bytes, shard = program.phases[1].requested_bytes;
+        const uint64_t rows = UINT64_C(3 * 12 + 4) * 4 * 256 * 2; /* one more row of each parameter at most */
+        ck_assert_msg(shard * (uint64_t)world >= whole && shard <= whole / (uint64_t)world + rows,
+                      "%" PRId64 " ranks: %" PRIu64 " of %" PRIu64 " bytes", world, shard, whole);
+        mp_program_release(&program);
+        mp_arena_release(&arena);
+    }
+}
+END_TEST
+
+static const struct {
+    const char *options, *text;
+} refused[] = {
+    {", \"world\": 2", "2 ranks need data_parallel"},
+    {", \"data_parallel\": \"ddp\", \"world\": 12", "12 ranks do not fill hosts of 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"replicas\": 3}", "3 does not divide 8 ranks"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": 3}", "3 does not divide the 8 ranks"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": \"yes\"}", "is not true, false or a number of ranks"},
+    {", \"data_parallel\": \"ddp\", \"ddp\": {\"compression\": \"int8\"}", "ddp.compression"},
+    {", \"data_parallel\": \"ddp\", \"ddp\": {\"static\": true}", "static_graph"},
+};
+
+START_TEST(refuses_what_cannot_be)
+{
+    struct mp_arena arena;
+    struct memplan_error err = {0};
+    struct mp_run_source source;
+    char text[1024];
+    mp_arena_init(&arena);
+    (void)snprintf(text, sizeof text, TINY "%s}", refused[_i].options);
+    const struct mp_value *value = mp_json_parse(&arena, "run", text, strlen(text), &err);
+    mp_run_source_init(&source, &arena);
+    const bool ok = mp_run_source_object(&source, "run", value, &err) == MEMPLAN_STATUS_OK && mp_run_resolve(&source, &err) != NULL;
+    ck_assert_msg(!ok && err.status == MEMPLAN_STATUS_INPUT, "%s is accepted", refused[_i].options);
+    ck_assert_msg(strstr(err.text, refused[_i].text) != NULL, "%s: %s", refused[_i].options, err.text);
+    mp_arena_release(&arena);
+}
+END_TEST
+
+Suite *suite_parallel(void)
+{
+    Suite *const suite = suite_create("parallel");
+    TCase *const rules = tcase_create("rules"), *const recordings = tcase_create("recordings");
+    tcase_add_loop_test(rules, tensors_fill_buckets_in_order, 0, (int)MP_ARRAY_LEN(bucket_cases));
+    tcase_add_test(rules, zero1_gives_the_largest_to_who_has_least);
+    tcase_add_loop_test(rules, sharing_more_takes_less, 0, (int)MP_ARRAY_LEN(orders));
+    tcase_add_test(rules, no_rank_holds_more_than_the_first_under_fsdp2);
+    tcase_add_test(rules, shards_add_up);
+    tcase_add_loop_test(rules, refuses_what_cannot_be, 0, (int)MP_ARRAY_LEN(refused));
+    suite_add_tcase(suite, rules);
+    tcase_set_timeout(recordings, 60);
+    tcase_add_test(recordings, labelled_logs_event_by_event);
+    tcase_add_test(recordings, logs_of_options_event_by_event);
+    tcase_add_test(recordings, runs_on_two_gpus);
+    tcase_add_test(recordings, runs_of_many_ranks_without_communication);
+    suite_add_tcase(suite, recordings);
+    return suite;
+}
