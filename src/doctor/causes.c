@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* Sum, share, order. */
+#include "doctor/causes.h"
+
+/* A cause with less is a hint: it is not worth naming beside others, and the verdict is "unknown".
+ */
+#define SCORE_LEAST 2
+#define SCORE_KNOWN 3
+/* What no text tells, in points. */
+#define DOUBT 3
+
+bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const char *raw,
+                         size_t length)
+{
+    *c = (struct mp_doctor_case){.arena = arena};
+    if (!mp_doctor_text_init(&c->text, arena, raw, length)) {
+        return false;
+    }
+    mp_oom_message_read(&c->message, &c->text);
+    mp_doctor_summary_read(&c->summary, &c->text);
+    mp_doctor_smi_read(&c->smi, &c->text);
+    const bool stated = c->message.format != MP_OOM_NONE && c->message.format != MP_OOM_OTHER;
+    if (!stated && c->summary.found && !c->message.requested.known) {
+        c->message.format = MP_OOM_SUMMARY;
+        c->message.line = c->summary.line;
+        c->message.allocated = c->summary.allocated;
+        c->message.reserved = c->summary.reserved;
+        if (c->summary.allocated.known && c->summary.reserved.known &&
+            c->summary.reserved.bytes >= c->summary.allocated.bytes) {
+            c->message.unallocated =
+                (struct mp_oom_bytes){true, c->summary.reserved.bytes - c->summary.allocated.bytes};
+        }
+    }
+    mp_evidence_words(c);
+    mp_evidence_traceback(c);
+    mp_evidence_figures(c);
+    return true;
+}
+
+static void sort(struct mp_verdict *v, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        const struct mp_verdict moved = v[i];
+        size_t at = i;
+        while (at > 0 && v[at - 1].score < moved.score) {
+            v[at] = v[at - 1];
+            at--;
+        }
+        v[at] = moved;
+    }
+}
+
+size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdicts)
+{
+    struct mp_verdict all[MP_CAUSES] = {{0}};
+    int strongest[MP_CAUSES] = {0};
+    for (int i = 0; i < MP_CAUSES; i++) {
+        all[i].cause = (enum mp_cause)i;
+    }
+    for (size_t i = 0; i < c->n_evidence; i++) {
+        const struct mp_evidence *const e = &c->evidence[i];
+        all[e->cause].score += e->weight;
+        if (e->weight > strongest[e->cause]) {
+            strongest[e->cause] = e->weight;
+            all[e->cause].evidence = e->text;
+            all[e->cause].line = e->line;
+        }
+    }
+    all[MP_CAUSE_UNKNOWN].score = 0;
+    sort(all, MP_CAUSES);
+    int sum = DOUBT;
+    size_t n = 0;
+    for (size_t i = 0; i < MP_CAUSES && all[i].score >= SCORE_LEAST; i++) {
+        sum += all[i].score;
+        n++;
+    }
+    size_t out = 0;
+    if (n == 0 || all[0].score < SCORE_KNOWN) {
+        verdicts[out++] = (struct mp_verdict){
+            .cause = MP_CAUSE_UNKNOWN,
+            .score = DOUBT,
+            .confidence = (double)DOUBT / sum,
+            .evidence =
+                c->message.format == MP_OOM_NONE ? "there is no out-of-memory text to go by"
+                : c->message.format == MP_OOM_SNAPSHOT
+                    ? "the recording shows neither growth nor free memory in pieces"
+                    : "the text gives no traceback and no figures that would tell causes apart",
+        };
+    }
+    for (size_t i = 0; i < n; i++) {
+        all[i].confidence = (double)all[i].score / sum;
+        verdicts[out++] = all[i];
+    }
+    return out;
+}

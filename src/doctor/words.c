@@ -1,0 +1,924 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What people write around a message. A phrase is words with single blanks (any white space, `-` or
+ * `_` matches), `*` for the rest of a word, `..` for up to 60 bytes of the same paragraph, `#` for
+ * a number. The hint that PyTorch itself appends ("… to avoid fragmentation …") is masked first: it
+ * stands in every message and says nothing about this one.
+ *
+ * Words are weaker than figures: one cause collects at most WORDS_MOST points from them.
+ */
+#include "doctor/evidence.h"
+
+#define WORDS_MOST 7
+#define GAP 60
+#define WINDOW_BACK (96 * 1024)
+#define WINDOW_AHEAD (48 * 1024)
+#define WINDOW_HEAD (16 * 1024)
+
+struct phrase {
+    const char *words;
+    enum mp_cause cause;
+    int weight;
+};
+
+/* Code that explains a failure by itself, wherever it stands. */
+static const struct phrase code_phrases[] = {
+    {"retain graph", MP_CAUSE_LEAK, 3},
+    {"create graph", MP_CAUSE_LEAK, 2},
+    {"append(loss", MP_CAUSE_LEAK, 5},
+    {"append(output", MP_CAUSE_LEAK, 4},
+    {"append(pred", MP_CAUSE_LEAK, 3},
+    {"loss += loss", MP_CAUSE_LEAK, 5},
+    {"total loss +=", MP_CAUSE_LEAK, 3},
+    {"running loss +=", MP_CAUSE_LEAK, 3},
+    {"loss.item", MP_CAUSE_LEAK, 2},
+    {".item()", MP_CAUSE_LEAK, 2},
+    {"loss.detach", MP_CAUSE_LEAK, 3},
+    {"eval accumulation steps", MP_CAUSE_EVALUATION, 5},
+    {"model.eval()", MP_CAUSE_EVALUATION, 1},
+    {"no grad", MP_CAUSE_EVALUATION, 3},
+    {"map location", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"set device", MP_CAUSE_CONTEXT, 3},
+    {"finetuning type: full", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"set per process memory fraction", MP_CAUSE_MEMORY_LIMIT, 6},
+    {"pin memory=false", MP_CAUSE_HOST_MEMORY, 4},
+    {"full state dict", MP_CAUSE_CHECKPOINT_IO, 3},
+};
+
+/* What counts only in sentences: the same words in settings, commands and package lists say
+ * nothing. */
+static const struct phrase phrases[] = {
+    /* a leak is told as growth over time, or as the code that keeps graphs */
+    {"memory leak*", MP_CAUSE_LEAK, 4},
+    {"leak*", MP_CAUSE_LEAK, 2},
+    {"keeps increasing", MP_CAUSE_LEAK, 4},
+    {"keep increasing", MP_CAUSE_LEAK, 4},
+    {"keeps growing", MP_CAUSE_LEAK, 4},
+    {"keeps rising", MP_CAUSE_LEAK, 4},
+    {"keep growing", MP_CAUSE_LEAK, 4},
+    {"continu* .. increas*", MP_CAUSE_LEAK, 3},
+    {"constantly increas*", MP_CAUSE_LEAK, 4},
+    {"steadily", MP_CAUSE_LEAK, 3},
+    {"gradual*", MP_CAUSE_LEAK, 3},
+    {"slowly", MP_CAUSE_LEAK, 2},
+    {"slow .. increas*", MP_CAUSE_LEAK, 3},
+    {"memory .. increas* .. iteration*", MP_CAUSE_LEAK, 4},
+    {"memory .. increas* .. epoch*", MP_CAUSE_LEAK, 4},
+    {"memory .. increas* .. step*", MP_CAUSE_LEAK, 4},
+    {"memory .. increas* .. time", MP_CAUSE_LEAK, 4},
+    {"memory .. grow*", MP_CAUSE_LEAK, 3},
+    {"increas* every", MP_CAUSE_LEAK, 4},
+    {"increas* each", MP_CAUSE_LEAK, 4},
+    {"increas* with each", MP_CAUSE_LEAK, 4},
+    {"increas* after each", MP_CAUSE_LEAK, 4},
+    {"grows every", MP_CAUSE_LEAK, 4},
+    {"more and more", MP_CAUSE_LEAK, 3},
+    {"after .. # epoch*", MP_CAUSE_LEAK, 3},
+    {"after .. few epoch*", MP_CAUSE_LEAK, 3},
+    {"after several epoch*", MP_CAUSE_LEAK, 3},
+    {"after some epoch*", MP_CAUSE_LEAK, 3},
+    {"after the first epoch", MP_CAUSE_LEAK, 2},
+    {"after one epoch", MP_CAUSE_LEAK, 2},
+    {"after .. iterat*", MP_CAUSE_LEAK, 3},
+    {"after .. # iter*", MP_CAUSE_LEAK, 2},
+    {"after .. # step*", MP_CAUSE_LEAK, 3},
+    {"after .. # batch*", MP_CAUSE_LEAK, 3},
+    {"after each epoch", MP_CAUSE_LEAK, 3},
+    {"each epoch", MP_CAUSE_LEAK, 1},
+    {"every epoch", MP_CAUSE_LEAK, 1},
+    {"memory .. accumulat*", MP_CAUSE_LEAK, 3},
+    {"gc collect", MP_CAUSE_LEAK, 1},
+    {"after .. hours", MP_CAUSE_LEAK, 2},
+    {"after several .. step*", MP_CAUSE_LEAK, 3},
+    {"after some .. step*", MP_CAUSE_LEAK, 3},
+    {"after .. few step*", MP_CAUSE_LEAK, 3},
+    {"after .. minutes", MP_CAUSE_LEAK, 2},
+    {"around .. # min*", MP_CAUSE_LEAK, 2},
+    {"after a while", MP_CAUSE_LEAK, 3},
+    {"for a while", MP_CAUSE_LEAK, 3},
+    {"after some time", MP_CAUSE_LEAK, 3},
+    {"until .. epoch", MP_CAUSE_LEAK, 3},
+    {"second .. epoch", MP_CAUSE_LEAK, 3},
+    {"2nd epoch", MP_CAUSE_LEAK, 3},
+    {"third epoch", MP_CAUSE_LEAK, 2},
+    {"not released", MP_CAUSE_LEAK, 3},
+    {"not freed", MP_CAUSE_LEAK, 3},
+    {"does not free", MP_CAUSE_LEAK, 3},
+    {"doesn't free", MP_CAUSE_LEAK, 3},
+    {"del model", MP_CAUSE_LEAK, 2},
+    {"deleting", MP_CAUSE_LEAK, 1},
+    {"repeatedly", MP_CAUSE_LEAK, 3},
+    {"second pass", MP_CAUSE_LEAK, 3},
+    {"2nd pass", MP_CAUSE_LEAK, 3},
+    {"second time", MP_CAUSE_LEAK, 2},
+    {"multiple times", MP_CAUSE_LEAK, 2},
+    {"each loop", MP_CAUSE_LEAK, 3},
+    {"residual memory", MP_CAUSE_LEAK, 3},
+    {"never freed", MP_CAUSE_LEAK, 3},
+    {"accumulat* .. loss*", MP_CAUSE_LEAK, 2},
+    {"computation graph", MP_CAUSE_LEAK, 2},
+    {"computational graph", MP_CAUSE_LEAK, 2},
+    {"\xE6\xB3\x84\xE6\xBC\x8F", MP_CAUSE_LEAK, 4},                         /* leak */
+    {"\xE6\xB3\x84\xE9\x9C\xB2", MP_CAUSE_LEAK, 4},                         /* leak */
+    {"\xE8\xB6\x8A\xE6\x9D\xA5\xE8\xB6\x8A", MP_CAUSE_LEAK, 3},             /* more and more */
+    {"\xE4\xB8\x8D\xE6\x96\xAD\xE5\xA2\x9E", MP_CAUSE_LEAK, 4},             /* keeps growing */
+    {"\xE4\xB8\x80\xE6\xAE\xB5\xE6\x97\xB6\xE9\x97\xB4", MP_CAUSE_LEAK, 2}, /* for some time */
+
+    {"during evaluation", MP_CAUSE_EVALUATION, 5},
+    {"during validation", MP_CAUSE_EVALUATION, 5},
+    {"during eval", MP_CAUSE_EVALUATION, 5},
+    {"during the evaluation", MP_CAUSE_EVALUATION, 5},
+    {"during the validation", MP_CAUSE_EVALUATION, 5},
+    {"during test*", MP_CAUSE_EVALUATION, 4},
+    {"during .. eval*", MP_CAUSE_EVALUATION, 3},
+    {"during .. valid*", MP_CAUSE_EVALUATION, 3},
+    {"in validation", MP_CAUSE_EVALUATION, 3},
+    {"on validation", MP_CAUSE_EVALUATION, 4},
+    {"in evaluation", MP_CAUSE_EVALUATION, 3},
+    {"on evaluation", MP_CAUSE_EVALUATION, 4},
+    {"validation .. out of memory", MP_CAUSE_EVALUATION, 3},
+    {"validation .. oom", MP_CAUSE_EVALUATION, 3},
+    {"evaluation .. out of memory", MP_CAUSE_EVALUATION, 3},
+    {"evaluation .. oom", MP_CAUSE_EVALUATION, 3},
+    {"oom .. evaluat*", MP_CAUSE_EVALUATION, 3},
+    {"oom .. validat*", MP_CAUSE_EVALUATION, 3},
+    {"out of memory .. validat*", MP_CAUSE_EVALUATION, 3},
+    {"out of memory .. evaluat*", MP_CAUSE_EVALUATION, 3},
+    {"doing .. evaluation", MP_CAUSE_EVALUATION, 4},
+    {"when evaluating", MP_CAUSE_EVALUATION, 5},
+    {"trainer.evaluate", MP_CAUSE_EVALUATION, 4},
+    {"evaluat*", MP_CAUSE_EVALUATION, 2},
+    {"evaluate", MP_CAUSE_EVALUATION, 2},
+    {"predict*", MP_CAUSE_EVALUATION, 1},
+    {"when validating", MP_CAUSE_EVALUATION, 5},
+    {"while evaluating", MP_CAUSE_EVALUATION, 5},
+    {"eval", MP_CAUSE_EVALUATION, 3},
+    {"testing phase", MP_CAUSE_EVALUATION, 4},
+    {"test phase", MP_CAUSE_EVALUATION, 4},
+    {"validation stage", MP_CAUSE_EVALUATION, 4},
+    {"evaluation stage", MP_CAUSE_EVALUATION, 4},
+    {"when testing", MP_CAUSE_EVALUATION, 4},
+    {"evaluation step*", MP_CAUSE_EVALUATION, 3},
+    {"validation step*", MP_CAUSE_EVALUATION, 3},
+    {"validation loop", MP_CAUSE_EVALUATION, 4},
+    {"validation set", MP_CAUSE_EVALUATION, 2},
+    {"test set", MP_CAUSE_EVALUATION, 2},
+    {"evaluation loop", MP_CAUSE_EVALUATION, 4},
+    {"validation phase", MP_CAUSE_EVALUATION, 4},
+    {"eval batch size", MP_CAUSE_EVALUATION, 2},
+    {"compute metrics", MP_CAUSE_EVALUATION, 2},
+    {"training work*", MP_CAUSE_EVALUATION, 1},
+    {"\xE9\xAA\x8C\xE8\xAF\x81", MP_CAUSE_EVALUATION, 3}, /* validation */
+    {"\xE8\xAF\x84\xE4\xBC\xB0", MP_CAUSE_EVALUATION, 3}, /* evaluation */
+
+    {"resum*", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"load* .. checkpoint", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"sav* .. checkpoint*", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"sav* the model", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"save every", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"creat* .. checkpoint", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"training .. finish*", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"finish* training", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"last epoch", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"end of training", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"consolidat*", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"sav* model", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"when saving", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"state dict", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"continue training", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"load best model at end", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"save pretrained", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"merg* .. lora", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"from checkpoint", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"\xE4\xBF\x9D\xE5\xAD\x98", MP_CAUSE_CHECKPOINT_IO, 3}, /* save */
+    {"\xE6\x96\xAD\xE7\x82\xB9", MP_CAUSE_CHECKPOINT_IO, 4}, /* checkpoint (resume) */
+
+    {"load* the model", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"load* model", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"while loading", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"when loading", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"model is too big", MP_CAUSE_MODEL_TOO_LARGE, 5},
+    {"model is too large", MP_CAUSE_MODEL_TOO_LARGE, 5},
+    {"model too large", MP_CAUSE_MODEL_TOO_LARGE, 5},
+    {"model .. doesn't fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"model .. does not fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"model .. cannot fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"fit in", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"weight loading", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"loading .. weights", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"load* .. llm", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"not enough vram", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"large model", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"load in 8bit", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"load in 4bit", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"quantiz*", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"cpu offload*", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"device map", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"batch size .. 1 .. still", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"even .. batch size .. 1", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"batch size .. no success", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"batch size .. not help*", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"batch size .. same error", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"only has .. gb", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"has only .. gb", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"only .. gb of memory", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"only .. gb vram", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"how much .. memory", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"minimum .. memory", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"vram", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"smaller model", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"serving", MP_CAUSE_MODEL_TOO_LARGE, 1},
+    {"\xE5\x8A\xA0\xE8\xBD\xBD\xE6\xA8\xA1\xE5\x9E\x8B", MP_CAUSE_MODEL_TOO_LARGE,
+     3}, /* load the model */
+
+    {"batch size", MP_CAUSE_ACTIVATIONS, 2},
+    {"batchsize", MP_CAUSE_ACTIVATIONS, 2},
+    {"big batch*", MP_CAUSE_ACTIVATIONS, 3},
+    {"large batch*", MP_CAUSE_ACTIVATIONS, 3},
+    {"dataparallel", MP_CAUSE_ACTIVATIONS, 2},
+    {"data parallel", MP_CAUSE_ACTIVATIONS, 2},
+    {"memory .. peak", MP_CAUSE_ACTIVATIONS, 1},
+    {"response* length", MP_CAUSE_ACTIVATIONS, 3},
+    {"input size", MP_CAUSE_ACTIVATIONS, 2},
+    {"patch size", MP_CAUSE_ACTIVATIONS, 2},
+    {"mini batch", MP_CAUSE_ACTIVATIONS, 1},
+    {"huge context", MP_CAUSE_ACTIVATIONS, 4},
+    {"high res*", MP_CAUSE_ACTIVATIONS, 2},
+    {"hires*", MP_CAUSE_ACTIVATIONS, 3},
+    {"batch size .. no success", MP_CAUSE_ACTIVATIONS, -4},
+    {"batch size .. not help*", MP_CAUSE_ACTIVATIONS, -3},
+    {"batch size .. same error", MP_CAUSE_ACTIVATIONS, -3},
+    {"reduc* .. batch", MP_CAUSE_ACTIVATIONS, 3},
+    {"decreas* .. batch", MP_CAUSE_ACTIVATIONS, 3},
+    {"lower* .. batch", MP_CAUSE_ACTIVATIONS, 3},
+    {"smaller batch", MP_CAUSE_ACTIVATIONS, 3},
+    {"larger batch", MP_CAUSE_ACTIVATIONS, 3},
+    {"image size", MP_CAUSE_ACTIVATIONS, 3},
+    {"img size", MP_CAUSE_ACTIVATIONS, 3},
+    {"large image*", MP_CAUSE_ACTIVATIONS, 4},
+    {"image .. too big", MP_CAUSE_ACTIVATIONS, 4},
+    {"image .. too large", MP_CAUSE_ACTIVATIONS, 4},
+    {"high resolution", MP_CAUSE_ACTIVATIONS, 3},
+    {"resolution", MP_CAUSE_ACTIVATIONS, 2},
+    {"upscal*", MP_CAUSE_ACTIVATIONS, 3},
+    {"tile", MP_CAUSE_ACTIVATIONS, 1},
+    {"crop*", MP_CAUSE_ACTIVATIONS, 2},
+    {"resiz*", MP_CAUSE_ACTIVATIONS, 2},
+    {"sequence length", MP_CAUSE_ACTIVATIONS, 3},
+    {"seq len*", MP_CAUSE_ACTIVATIONS, 2},
+    {"max length", MP_CAUSE_ACTIVATIONS, 2},
+    {"max seq*", MP_CAUSE_ACTIVATIONS, 2},
+    {"cutoff len", MP_CAUSE_ACTIVATIONS, 3},
+    {"cut off", MP_CAUSE_ACTIVATIONS, 3},
+    {"larger input*", MP_CAUSE_ACTIVATIONS, 3},
+    {"full size", MP_CAUSE_ACTIVATIONS, 2},
+    {"context length", MP_CAUSE_ACTIVATIONS, 3},
+    {"long context", MP_CAUSE_ACTIVATIONS, 3},
+    {"long sequence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"longer sequence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long input*", MP_CAUSE_ACTIVATIONS, 3},
+    {"long audio*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long record*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long speech", MP_CAUSE_ACTIVATIONS, 4},
+    {"long sample*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long document*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long text*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long prompt*", MP_CAUSE_ACTIVATIONS, 4},
+    {"too long", MP_CAUSE_ACTIVATIONS, 2},
+    {"large input*", MP_CAUSE_ACTIVATIONS, 3},
+    {"large graph*", MP_CAUSE_ACTIVATIONS, 3},
+    {"number of points", MP_CAUSE_ACTIVATIONS, 2},
+    {"k points", MP_CAUSE_ACTIVATIONS, 1},
+    {"input images", MP_CAUSE_ACTIVATIONS, 1},
+    {"long sentence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long video*", MP_CAUSE_ACTIVATIONS, 3},
+    {"number of frames", MP_CAUSE_ACTIVATIONS, 3},
+    {"num frames", MP_CAUSE_ACTIVATIONS, 2},
+    {"gradient checkpointing", MP_CAUSE_ACTIVATIONS, 1},
+    {"flash attention", MP_CAUSE_ACTIVATIONS, 1},
+    {"point cloud*", MP_CAUSE_ACTIVATIONS, 1},
+    {"training .. own dataset", MP_CAUSE_ACTIVATIONS, 1},
+
+    {"gradient accumulation .. out of memory", MP_CAUSE_ACCUMULATION, 4},
+    {"gradient accumulation .. oom", MP_CAUSE_ACCUMULATION, 4},
+    {"gradient accumulation .. increas*", MP_CAUSE_ACCUMULATION, 4},
+    {"gradient accumulation .. more memory", MP_CAUSE_ACCUMULATION, 5},
+    {"oom .. gradient accumulation", MP_CAUSE_ACCUMULATION, 4},
+    {"out of memory .. gradient accumulation", MP_CAUSE_ACCUMULATION, 4},
+    {"memory .. gradient accumulation", MP_CAUSE_ACCUMULATION, 3},
+    {"gradient accumulation", MP_CAUSE_ACCUMULATION, 2},
+    {"accumulate grad batches", MP_CAUSE_ACCUMULATION, 2},
+    {"accumulation", MP_CAUSE_ACCUMULATION, 1},
+    {"accumulat* gradient*", MP_CAUSE_ACCUMULATION, 3},
+    {"accumulat* gradient* .. increas*", MP_CAUSE_ACCUMULATION, 3},
+    {"accumulation steps .. 1 .. work*", MP_CAUSE_ACCUMULATION, 4},
+    {"second micro batch", MP_CAUSE_ACCUMULATION, 4},
+    {"number of micro batches", MP_CAUSE_ACCUMULATION, 3},
+
+    {"other process*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"another process*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other user*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"another user", MP_CAUSE_OTHER_PROCESS, 4},
+    {"someone else", MP_CAUSE_OTHER_PROCESS, 4},
+    {"somebody else", MP_CAUSE_OTHER_PROCESS, 4},
+    {"another program", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other program*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other training", MP_CAUSE_OTHER_PROCESS, 3},
+    {"another training", MP_CAUSE_OTHER_PROCESS, 3},
+    {"already a training", MP_CAUSE_OTHER_PROCESS, 4},
+    {"zombie*", MP_CAUSE_OTHER_PROCESS, 5},
+    {"orphan*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"previous run", MP_CAUSE_OTHER_PROCESS, 4},
+    {"another notebook", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other notebook*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"another job", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other job*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other people", MP_CAUSE_OTHER_PROCESS, 4},
+    {"two .. in parallel", MP_CAUSE_OTHER_PROCESS, 3},
+    {"process* .. still running", MP_CAUSE_OTHER_PROCESS, 4},
+    {"wrong gpu", MP_CAUSE_OTHER_PROCESS, 3},
+    {"kill* .. process*", MP_CAUSE_OTHER_PROCESS, 3},
+    {"kill -9", MP_CAUSE_OTHER_PROCESS, 3},
+    {"fuser", MP_CAUSE_OTHER_PROCESS, 3},
+    {"restart* .. kernel", MP_CAUSE_OTHER_PROCESS, 4},
+    {"restart* .. notebook", MP_CAUSE_OTHER_PROCESS, 3},
+    {"jupyter", MP_CAUSE_OTHER_PROCESS, 1},
+    {"same gpu", MP_CAUSE_OTHER_PROCESS, 3},
+    {"same time", MP_CAUSE_OTHER_PROCESS, 1},
+    {"simultaneous*", MP_CAUSE_OTHER_PROCESS, 2},
+    {"shared server", MP_CAUSE_OTHER_PROCESS, 3},
+    {"gpu .. is busy", MP_CAUSE_OTHER_PROCESS, 4},
+    {"gpu .. occupied", MP_CAUSE_OTHER_PROCESS, 4},
+    {"occupied by", MP_CAUSE_OTHER_PROCESS, 4},
+    {"already occupied", MP_CAUSE_OTHER_PROCESS, 4},
+    {"already used", MP_CAUSE_OTHER_PROCESS, 2},
+    {"already using", MP_CAUSE_OTHER_PROCESS, 3},
+    {"gpu 0 .. full", MP_CAUSE_OTHER_PROCESS, 3},
+    {"fully utilized by another", MP_CAUSE_OTHER_PROCESS, 4},
+    {"cuda visible devices", MP_CAUSE_OTHER_PROCESS, 1},
+    {"nvidia smi", MP_CAUSE_OTHER_PROCESS, 1},
+    {"still hold*", MP_CAUSE_OTHER_PROCESS, 2},
+    {"vllm .. same", MP_CAUSE_OTHER_PROCESS, 2},
+    {"\xE5\x8D\xA0\xE7\x94\xA8", MP_CAUSE_OTHER_PROCESS, 2}, /* occupy */
+    {"\xE5\x85\xB6\xE4\xBB\x96\xE8\xBF\x9B\xE7\xA8\x8B", MP_CAUSE_OTHER_PROCESS,
+     4}, /* other process */
+
+    {"cuda context*", MP_CAUSE_CONTEXT, 5},
+    {"context* .. gpu 0", MP_CAUSE_CONTEXT, 4},
+    {"context on", MP_CAUSE_CONTEXT, 3},
+    {"extra memory", MP_CAUSE_CONTEXT, 2},
+    {"extra process*", MP_CAUSE_CONTEXT, 3},
+    {"additional process*", MP_CAUSE_CONTEXT, 4},
+    {"process* .. gpu0", MP_CAUSE_CONTEXT, 2},
+    {"process* .. gpu 0", MP_CAUSE_CONTEXT, 2},
+    {"multiple process* .. gpu 0", MP_CAUSE_CONTEXT, 4},
+    {"all process* .. gpu 0", MP_CAUSE_CONTEXT, 4},
+    {"rank* .. on gpu 0", MP_CAUSE_CONTEXT, 3},
+    {"rank* .. gpu0", MP_CAUSE_CONTEXT, 3},
+    {"rank* .. device 0", MP_CAUSE_CONTEXT, 3},
+    {"rank 0 gpu", MP_CAUSE_CONTEXT, 2},
+    {"small part .. gpu 0", MP_CAUSE_CONTEXT, 4},
+    {"memory on gpu 0", MP_CAUSE_CONTEXT, 2},
+    {"memory on gpu0", MP_CAUSE_CONTEXT, 2},
+    {"space on gpu 0", MP_CAUSE_CONTEXT, 3},
+    {"space on gpu0", MP_CAUSE_CONTEXT, 3},
+    {"each .. on gpu 0", MP_CAUSE_CONTEXT, 3},
+    {"each .. on gpu0", MP_CAUSE_CONTEXT, 3},
+    {"memory .. first gpu", MP_CAUSE_CONTEXT, 2},
+    {"initializing cuda", MP_CAUSE_CONTEXT, 3},
+    {"each worker", MP_CAUSE_CONTEXT, 2},
+    {"per process", MP_CAUSE_CONTEXT, 1},
+
+    {"large vocab*", MP_CAUSE_LOGITS, 4},
+    {"vocab size", MP_CAUSE_LOGITS, 3},
+    {"vocab*", MP_CAUSE_LOGITS, 2},
+    {"logits", MP_CAUSE_LOGITS, 3},
+    {"cross entropy", MP_CAUSE_LOGITS, 2},
+    {"lm head", MP_CAUSE_LOGITS, 3},
+    {"log softmax", MP_CAUSE_LOGITS, 3},
+
+    {"nccl .. out of memory", MP_CAUSE_NCCL, 3},
+    {"nccl .. oom", MP_CAUSE_NCCL, 3},
+    {"nccl error", MP_CAUSE_NCCL, 2},
+    {"nccl buffsize", MP_CAUSE_NCCL, 4},
+    {"communicator*", MP_CAUSE_NCCL, 3},
+    {"nccl buffer*", MP_CAUSE_NCCL, 5},
+    {"process group*", MP_CAUSE_NCCL, 2},
+    {"all to all", MP_CAUSE_NCCL, 2},
+    {"unhandled cuda error", MP_CAUSE_NCCL, 2},
+
+    {"optimizer state*", MP_CAUSE_OPTIMIZER_STATE, 4},
+    {"real optimizer", MP_CAUSE_OPTIMIZER_STATE, 4},
+    {"optimizer step", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"second iteration", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"second step", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"first optimizer", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"optimizer.step", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"adam .. memory", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"adam .. sgd", MP_CAUSE_OPTIMIZER_STATE, 4},
+    {"sgd .. adam", MP_CAUSE_OPTIMIZER_STATE, 4},
+    {"full fine tun*", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"full finetun*", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"full parameter", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"8bit adam", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"8 bit adam", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"initialize optimizer", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"zero optimizer", MP_CAUSE_OPTIMIZER_STATE, 1},
+    {"\xE5\x85\xA8\xE5\x8F\x82", MP_CAUSE_OPTIMIZER_STATE, 2}, /* full parameters */
+
+    {"fragment*", MP_CAUSE_FRAGMENTATION, 4},
+    {"expandable segments", MP_CAUSE_FRAGMENTATION, 2},
+    {"max split size*", MP_CAUSE_FRAGMENTATION, 2},
+    {"empty cache .. help*", MP_CAUSE_FRAGMENTATION, 2},
+    {"empty cache .. work*", MP_CAUSE_FRAGMENTATION, 2},
+    {"empty cache .. fix*", MP_CAUSE_FRAGMENTATION, 2},
+    {"empty cache .. solve*", MP_CAUSE_FRAGMENTATION, 3},
+    {"dynamic shape*", MP_CAUSE_FRAGMENTATION, 2},
+    {"variable length*", MP_CAUSE_FRAGMENTATION, 2},
+    {"variable size*", MP_CAUSE_FRAGMENTATION, 2},
+    {"\xE7\xA2\x8E\xE7\x89\x87", MP_CAUSE_FRAGMENTATION, 4}, /* fragment */
+
+    {"memory fraction", MP_CAUSE_MEMORY_LIMIT, 4},
+    {"vgpu", MP_CAUSE_MEMORY_LIMIT, 4},
+    {"hami", MP_CAUSE_MEMORY_LIMIT, 4},
+    {"mig slice", MP_CAUSE_MEMORY_LIMIT, 4},
+    {"mig device", MP_CAUSE_MEMORY_LIMIT, 4},
+    {"memory limit", MP_CAUSE_MEMORY_LIMIT, 3},
+    {"quota", MP_CAUSE_MEMORY_LIMIT, 3},
+    {"unified ram", MP_CAUSE_MEMORY_LIMIT, 2},
+    {"should have .. available", MP_CAUSE_MEMORY_LIMIT, 2},
+
+    {"pin memory", MP_CAUSE_HOST_MEMORY, 1},
+    {"pinned memory", MP_CAUSE_HOST_MEMORY, 4},
+    {"pinned", MP_CAUSE_HOST_MEMORY, 2},
+    {"page file", MP_CAUSE_HOST_MEMORY, 4},
+    {"pagefile", MP_CAUSE_HOST_MEMORY, 4},
+    {"paging file", MP_CAUSE_HOST_MEMORY, 5},
+    {"swap", MP_CAUSE_HOST_MEMORY, 3},
+    {"wsl*", MP_CAUSE_HOST_MEMORY, 3},
+    {"wsl2", MP_CAUSE_HOST_MEMORY, 2},
+    {"wslconfig", MP_CAUSE_HOST_MEMORY, 3},
+    {"ulimit", MP_CAUSE_HOST_MEMORY, 3},
+    {"system memory", MP_CAUSE_HOST_MEMORY, 2},
+    {"system ram", MP_CAUSE_HOST_MEMORY, 3},
+    {"host memory", MP_CAUSE_HOST_MEMORY, 4},
+    {"cpu memory", MP_CAUSE_HOST_MEMORY, 3},
+    {"cpu oom", MP_CAUSE_HOST_MEMORY, 4},
+    {"gb ram", MP_CAUSE_HOST_MEMORY, 1},
+    {"shm", MP_CAUSE_HOST_MEMORY, 3},
+    {"oom killer", MP_CAUSE_HOST_MEMORY, 5},
+    {"dataloader worker .. killed", MP_CAUSE_HOST_MEMORY, 5},
+    {"bus error", MP_CAUSE_HOST_MEMORY, 4},
+    {"ran out of ram", MP_CAUSE_HOST_MEMORY, 5},
+    {"sigkill", MP_CAUSE_HOST_MEMORY, 3},
+    {"signal 9", MP_CAUSE_HOST_MEMORY, 4},
+    {"exit code 137", MP_CAUSE_HOST_MEMORY, 5},
+    {"exitcode -9", MP_CAUSE_HOST_MEMORY, 4},
+    {"virtual memory", MP_CAUSE_HOST_MEMORY, 1},
+    {"\xE8\x99\x9A\xE6\x8B\x9F\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY,
+     4}, /* virtual memory */
+
+    {"not compatible with the current", MP_CAUSE_NOT_MEMORY, 5},
+    {"incompatib*", MP_CAUSE_NOT_MEMORY, 3},
+    {"device side assert", MP_CAUSE_NOT_MEMORY, 5},
+    {"out of bounds", MP_CAUSE_NOT_MEMORY, 3},
+    {"out of range", MP_CAUSE_NOT_MEMORY, 3},
+    {"wrong cuda version", MP_CAUSE_NOT_MEMORY, 4},
+    {"driver version", MP_CAUSE_NOT_MEMORY, 1},
+    {"version mismatch", MP_CAUSE_NOT_MEMORY, 4},
+    {"insufficient driver", MP_CAUSE_NOT_MEMORY, 5},
+    {"timeout", MP_CAUSE_NOT_MEMORY, 1},
+    {"timed out", MP_CAUSE_NOT_MEMORY, 1},
+};
+
+/* What kind of job it is: no evidence by itself, but other rules ask. */
+static const char *const distributed_words[] = {"rank0",
+                                                "rank1",
+                                                "rank 0",
+                                                "rank 1",
+                                                "torchrun",
+                                                "local rank",
+                                                "world size",
+                                                "deepspeed",
+                                                "fsdp",
+                                                "distributeddataparallel",
+                                                "torch.distributed",
+                                                "nproc per node",
+                                                "nccl warn",
+                                                "nccl info",
+                                                "nccl error",
+                                                "processgroupnccl"};
+static const char *const single_card_words[] = {
+    "single gpu",  "single card", "one gpu", "single a100",
+    "single 3090", "single 4090", "1 gpu",   "\xE5\x8D\x95\xE5\x8D\xA1"};
+static const char *const training_words[] = {"train*",
+                                             "fine tun*",
+                                             "finetun*",
+                                             "backward",
+                                             "epoch*",
+                                             "sft",
+                                             "optimizer*",
+                                             "\xE8\xAE\xAD\xE7\xBB\x83",
+                                             "\xE5\xBE\xAE\xE8\xB0\x83"};
+static const char *const inference_words[] = {"inference", "generate", "sampling", "demo",
+                                              "webui",     "serving",  "txt2img"};
+
+static const char *const four_bit_words[] = {"load in 4bit", "4bit",  "4 bit", "int4",
+                                             "nf4",          "qlora", "gptq",  "awq"};
+static const char *const eight_bit_words[] = {"load in 8bit", "load 8bit", "8bit", "int8", "fp8"};
+static const char *const single_words[] = {"float32",     "fp32",           "dtype=float",
+                                           "dtype float", "full precision", "single precision"};
+
+/* Nominal memory of cards that are named, in GB: only to judge whether a model of a named size can
+ * fit. The first match counts. */
+static const struct {
+    const char *words;
+    unsigned gb;
+} cards[] = {
+    {"h200", 141},      {"b200", 180},    {"h20", 96},          {"h100", 80},     {"h800", 80},
+    {"a800", 80},       {"a100 80", 80},  {"a100 sxm4 80", 80}, {"80gb", 80},     {"80g", 80},
+    {"80 gb", 80},      {"a100 40", 40},  {"40gb", 40},         {"40g", 40},      {"a100", 80},
+    {"l40*", 48},       {"a6000", 48},    {"a40", 48},          {"48gb", 48},     {"5090", 32},
+    {"v100 32", 32},    {"32gb gpu", 32}, {"4090", 24},         {"3090", 24},     {"a10g", 24},
+    {"a10", 24},        {"l4", 24},       {"24gb", 24},         {"24 gb", 24},    {"4080", 16},
+    {"v100", 32},       {"p100", 16},     {"t4", 16},           {"16gb gpu", 16}, {"16gb vram", 16},
+    {"16 gb vram", 16}, {"colab", 16},    {"3060", 12},         {"4070", 12},     {"12gb", 12},
+    {"2080ti", 11},     {"2080 ti", 11},  {"1080ti", 11},       {"1080 ti", 11},  {"3080", 10},
+    {"3070", 8},        {"4060", 8},      {"8gb vram", 8},      {"8gb gpu", 8},   {"6gb vram", 6},
+    {"4gb vram", 4},
+};
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '-' || c == '_';
+}
+
+/* Does the phrase match at `at`? The end of a word must be the end of a word of the text unless `*`
+ * follows. */
+static bool match(const char *at, const char *end, const char *words)
+{
+    bool word = false; /* the last thing matched was a letter of a word */
+    for (;;) {
+        if (*words == '\0') {
+            return !word || at == end || !is_letter(*at);
+        }
+        if (words[0] == '*') {
+            while (at < end && is_letter(*at)) {
+                at++;
+            }
+            words++;
+            word = false;
+        } else if (words[0] == '#') {
+            const char *const begin = at;
+            while (at < end && *at >= '0' && *at <= '9') {
+                at++;
+            }
+            if (at == begin) {
+                return false;
+            }
+            words++;
+            word = true;
+        } else if (strncmp(words, " .. ", 4) == 0) {
+            if (word && at < end && is_letter(*at)) {
+                return false;
+            }
+            const char *const limit = at + MP_MIN((ptrdiff_t)GAP, end - at);
+            for (; at < limit; at++) {
+                if (at + 1 < end && at[0] == '\n' && at[1] == '\n') {
+                    return false;
+                }
+                if (!is_letter(at[0]) && at + 1 < end && match(at + 1, end, words + 4)) {
+                    return true;
+                }
+            }
+            return false;
+        } else if (words[0] == ' ') {
+            if (at == end || !is_space(*at)) {
+                return false;
+            }
+            while (at < end && is_space(*at)) {
+                at++;
+            }
+            words++;
+            word = false;
+        } else {
+            if (at == end || *at != *words) {
+                return false;
+            }
+            word = is_letter(*words);
+            at++;
+            words++;
+        }
+    }
+}
+
+/* The part of the plain text that is read for words: all of a report; of a long log the head and
+ * the surroundings of the failure. */
+struct window {
+    char *text;  /* without library code and PyTorch's hint */
+    char *prose; /* and without settings and commands */
+    size_t length;
+    size_t head; /* bytes of the head; behind it follows the part that begins at `from` of the plain
+                    text */
+    size_t from;
+};
+
+static void mask_in(char *text, size_t begin, size_t length)
+{
+    for (size_t i = begin; i < begin + length; i++) {
+        if (text[i] != '\n') {
+            text[i] = '\x01';
+        }
+    }
+}
+
+static void mask(struct window *w, size_t begin, size_t length)
+{
+    mask_in(w->text, begin, MP_MIN(length, w->length - begin));
+}
+
+/* PyTorch's own advice, up to the name of the variable or the address of the page. */
+static void mask_hints(struct window *w)
+{
+    static const char *const begins[] = {
+        "if reserved memory is", "if reserved but unallocated",  "try setting max split size",
+        "try setting pytorch*",  "see documentation for memory", "pytorch limit"};
+    static const char *const ends[] = {"alloc conf", "environment variables", "memory management",
+                                       "memory fraction"};
+    const char *const end = w->text + w->length;
+    for (size_t i = 0; i < w->length; i++) {
+        const char c = w->text[i];
+        if (c != 'i' && c != 't' && c != 's' && c != 'p') {
+            continue;
+        }
+        for (size_t k = 0; k < MP_ARRAY_LEN(begins); k++) {
+            if (c != begins[k][0] || !match(w->text + i, end, begins[k])) {
+                continue;
+            }
+            const size_t reach = MP_MIN(w->length - i, (size_t)420);
+            size_t length = MP_MIN(reach, (size_t)60);
+            for (size_t j = 0; j < reach; j++) {
+                for (size_t e = 0; e < MP_ARRAY_LEN(ends); e++) {
+                    if (w->text[i + j] == ends[e][0] && match(w->text + i + j, end, ends[e])) {
+                        length = MP_MIN(reach, j + 24);
+                    }
+                }
+            }
+            mask(w, i, length);
+            break;
+        }
+    }
+}
+
+/* "   376      code": source lines of boxed and notebook tracebacks. */
+static bool is_numbered_code(const char *line, size_t n)
+{
+    size_t at = 0, digits = 0;
+    while (at < n && line[at] == ' ') {
+        at++;
+    }
+    while (at < n && line[at] >= '0' && line[at] <= '9') {
+        at++;
+        digits++;
+    }
+    return digits > 0 && digits < 7 && at + 2 < n && line[at] == ' ' && line[at + 1] == ' ';
+}
+
+/* Frames of installed packages and the code line behind each, numbered code: not the reporter's
+ * words. */
+static void mask_library_frames(struct window *w)
+{
+    static const char *const marks[] = {"site-packages", "dist-packages", "/lib/python",
+                                        "\\lib\\python"};
+    size_t begin = 0, left = 0;
+    while (begin < w->length) {
+        const char *const newline = memchr(w->text + begin, '\n', w->length - begin);
+        const size_t n =
+            newline != NULL ? (size_t)(newline - (w->text + begin)) : w->length - begin;
+        bool frame = false;
+        for (size_t i = 0; i < MP_ARRAY_LEN(marks) && n < 600; i++) {
+            frame = frame || mp_doctor_find(w->text + begin, n, marks[i]) != NULL;
+        }
+        if (frame) {
+            left = 2;
+        }
+        if (is_numbered_code(w->text + begin, n)) {
+            mask(w, begin, n);
+        }
+        if (left > 0) {
+            if (mp_doctor_find(w->text + begin, n, "out of memory") == NULL) {
+                mask(w, begin, n);
+            }
+            left--;
+        }
+        begin += n + 1;
+    }
+}
+
+/* "lr=1e-4,", "\"pin_memory\": true", "--save_steps 100", "max_length: 512", "step()": a setting or
+ * code with fewer than five plain words. */
+static bool is_setting(const char *line, size_t n)
+{
+    size_t words = 0, assignments = 0;
+    bool letters_only = true;
+    size_t length = 0;
+    for (size_t i = 0; i <= n; i++) {
+        const char c = i < n ? line[i] : ' ';
+        if (c == ' ') {
+            words += length >= 2 && letters_only;
+            letters_only = true;
+            length = 0;
+            continue;
+        }
+        length++;
+        letters_only = letters_only && ((c >= 'a' && c <= 'z') || c == ',' || c == '.' ||
+                                        c == '\'' || (unsigned char)c >= 0x80);
+        const bool key =
+            i > 0 && (is_letter(line[i - 1]) || line[i - 1] == '"' || line[i - 1] == '\'');
+        assignments += c == '=' || (c == '(' && i > 0 && is_letter(line[i - 1])) ||
+                       (c == ':' && key && i + 1 < n && line[i + 1] == ' ') ||
+                       (c == '-' && i + 1 < n && line[i + 1] == '-');
+    }
+    return assignments > 0 && words < 5;
+}
+
+/* The first line, when an empty one follows. */
+static size_t title_length(const struct window *w)
+{
+    const char *const end = memchr(w->text, '\n', w->length);
+    const size_t n = end != NULL ? (size_t)(end - w->text) : 0;
+    return n < 200 && n + 1 < w->length && w->text[n + 1] == '\n' ? n : 0;
+}
+
+/* "info 06-20 16:09:23 llm_engine.py:164] …": a logger names the line of code that speaks. */
+static bool is_logged(const char *line, size_t n)
+{
+    const char *const place = mp_doctor_find(line, n, ".py:");
+    return place != NULL && place + 4 < line + n && place[4] >= '0' && place[4] <= '9';
+}
+
+/* Settings, commands, log lines, and the frames of tracebacks with their line of code (traceback.c
+ * reads those). */
+static void mask_settings(struct window *w)
+{
+    size_t begin = w->from == 0 ? title_length(w) : 0,
+           code = 0; /* a title is prose, even when it names a setting */
+    while (begin < w->length) {
+        const char *const line = w->prose + begin;
+        const char *const newline = memchr(line, '\n', w->length - begin);
+        const size_t n = newline != NULL ? (size_t)(newline - line) : w->length - begin;
+        if (mp_doctor_find(line, n, "file \"") != NULL &&
+            mp_doctor_find(line, n, ", line ") != NULL) {
+            code = 2;
+        }
+        if (code > 0 || is_setting(line, n) || is_logged(line, n)) {
+            mask_in(w->prose, begin, n);
+        }
+        code -= code > 0;
+        begin += n + 1;
+    }
+}
+
+static bool window_init(struct window *w, struct mp_doctor_case *c)
+{
+    const struct mp_doctor_text *const text = &c->text;
+    const size_t at = text->plain_line[MP_MIN(c->message.line, text->n_lines)];
+    *w = (struct window){.from = at > WINDOW_BACK ? at - WINDOW_BACK : 0};
+    const size_t to = MP_MIN(text->plain_len, at + WINDOW_AHEAD);
+    w->head = MP_MIN(w->from, (size_t)WINDOW_HEAD);
+    w->length = w->head + (to - w->from);
+    w->text = mp_arena_alloc(c->arena, w->length + 1);
+    w->prose = mp_arena_alloc(c->arena, w->length + 1);
+    if (w->text == NULL || w->prose == NULL) {
+        return false;
+    }
+    memcpy(w->text, text->plain, w->head);
+    memcpy(w->text + w->head, text->plain + w->from, to - w->from);
+    mask_hints(w);
+    mask_library_frames(w);
+    memcpy(w->prose, w->text, w->length);
+    mask_settings(w);
+    return true;
+}
+
+static size_t line_in_window(const struct window *w, const struct mp_doctor_text *text,
+                             size_t offset)
+{
+    const size_t plain = offset < w->head ? offset : w->from + (offset - w->head);
+    return mp_doctor_text_plain_line(text, plain) + 1;
+}
+
+/* First place where the phrase begins a word; length when there is none. */
+static size_t find_phrase(const char *text, size_t length, const char *words)
+{
+    const char *const end = text + length;
+    for (const char *at = text; at < end; at++) {
+        at = memchr(at, words[0], (size_t)(end - at));
+        if (at == NULL) {
+            break;
+        }
+        const bool begins = at == text || !is_letter(at[-1]) || !is_letter(words[0]);
+        if (begins && match(at, end, words)) {
+            return (size_t)(at - text);
+        }
+    }
+    return length;
+}
+
+static bool any_phrase(const struct window *w, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (find_phrase(w->text, w->length, words[i]) < w->length) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "llama-7b", "13B", "1.3b": the largest size named that a model can have. "gb" and hexadecimal
+ * digits do not count. */
+static double model_size(const struct window *w)
+{
+    double most = 0;
+    for (size_t i = 1; i < w->length; i++) {
+        const char c = w->text[i];
+        if (c != 'b' || w->text[i - 1] < '0' || w->text[i - 1] > '9' ||
+            (i + 1 < w->length && is_letter(w->text[i + 1]))) {
+            continue;
+        }
+        size_t begin = i;
+        while (begin > 0 && ((w->text[begin - 1] >= '0' && w->text[begin - 1] <= '9') ||
+                             w->text[begin - 1] == '.')) {
+            begin--;
+        }
+        const char before = begin > 0 ? w->text[begin - 1] : ' ';
+        if (i - begin > 5 || (before != ' ' && before != '-' && before != '_' && before != '\n' &&
+                              before != '/' && before != '(')) {
+            continue;
+        }
+        double value = 0, place = 0;
+        for (size_t k = begin; k < i; k++) {
+            if (w->text[k] == '.') {
+                place = 1;
+            } else if (place > 0) {
+                place /= 10;
+                value += place * (w->text[k] - '0');
+            } else {
+                value = value * 10 + (w->text[k] - '0');
+            }
+        }
+        if (value <= 1000 && value > most) {
+            most = value;
+        }
+    }
+    return most;
+}
+
+static void collect(struct mp_doctor_case *c, const struct window *w, const char *text,
+                    const struct phrase *table, size_t n, int collected[MP_CAUSES])
+{
+    for (size_t i = 0; i < n; i++) {
+        const enum mp_cause cause = table[i].cause;
+        if (collected[cause] >= WORDS_MOST) {
+            continue;
+        }
+        const size_t at = find_phrase(text, w->length, table[i].words);
+        if (at == w->length) {
+            continue;
+        }
+        /* what a report is called is what its writer thinks it is about */
+        const int title = table[i].weight >= 2 && w->from == 0 && at < title_length(w);
+        const int weight = MP_MIN(table[i].weight + title, WORDS_MOST - collected[cause]);
+        collected[cause] += weight;
+        mp_evidence_add(c, cause, MP_EVIDENCE_WORD, weight, line_in_window(w, &c->text, at),
+                        "the text says \"%s\"", table[i].words);
+    }
+}
+
+void mp_evidence_words(struct mp_doctor_case *c)
+{
+    struct window w;
+    int collected[MP_CAUSES] = {0};
+    if (!window_init(&w, c)) {
+        return;
+    }
+    c->distributed = any_phrase(&w, distributed_words, MP_ARRAY_LEN(distributed_words));
+    c->single_card = any_phrase(&w, single_card_words, MP_ARRAY_LEN(single_card_words));
+    c->training = any_phrase(&w, training_words, MP_ARRAY_LEN(training_words));
+    c->inference = !c->training && any_phrase(&w, inference_words, MP_ARRAY_LEN(inference_words));
+    c->bytes_per_weight = any_phrase(&w, four_bit_words, MP_ARRAY_LEN(four_bit_words))     ? 0.5
+                          : any_phrase(&w, eight_bit_words, MP_ARRAY_LEN(eight_bit_words)) ? 1
+                          : any_phrase(&w, single_words, MP_ARRAY_LEN(single_words))       ? 4
+                                                                                           : 2;
+    c->n_params_1e9 = model_size(&w);
+    for (size_t i = 0; i < MP_ARRAY_LEN(cards) && c->nominal_gb == 0; i++) {
+        c->nominal_gb = find_phrase(w.text, w.length, cards[i].words) < w.length ? cards[i].gb : 0;
+    }
+    collect(c, &w, w.text, code_phrases, MP_ARRAY_LEN(code_phrases), collected);
+    collect(c, &w, w.prose, phrases, MP_ARRAY_LEN(phrases), collected);
+}
