@@ -9,30 +9,40 @@
 
 /* ---- replaying events ---- */
 
+/* A phase that ended: which of the program's, and the step it was repeated in (-1: its own). */
+struct phase_record {
+    struct mp_phase_peaks peaks;
+    uint32_t phase;
+    int64_t step;
+};
+
 struct replay {
     struct mp_evaluation *e;
     struct mp_allocator *allocator;
     struct mp_block **blocks; /* by storage id */
     uint32_t cap_blocks;
     uint32_t next;            /* first event not yet replayed */
-    struct mp_phase_peaks *phases; /* one per program phase */
-    uint32_t cap_phases;
+    uint64_t allocated_bytes; /* in blocks, now */
+    struct phase_record *phases;   /* those that ended */
+    uint32_t n_phases, cap_phases;
+    bool whole;               /* the program must hold every step that is replayed */
+    bool every_step;          /* every step is run through the model, whether it repeats or not */
 };
 
-static enum memplan_status reserve_tables(struct replay *r, struct memplan_error *err)
+/* Room for storages up to last_id, and for more phases. */
+static enum memplan_status reserve_tables(struct replay *r, uint32_t last_id, uint32_t n_phases, struct memplan_error *err)
 {
-    const struct mp_program *p = &r->e->program;
-    if (p->n_allocs >= r->cap_blocks) {
-        const uint32_t wanted = p->n_allocs + p->n_allocs / 2 + 64;
+    if (last_id >= r->cap_blocks) {
+        const uint32_t wanted = last_id + last_id / 2 + 64;
         struct mp_block **blocks = mp_realloc(r->blocks, wanted * sizeof(struct mp_block *));
         if (!blocks)
             return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
         r->blocks = blocks;
         r->cap_blocks = wanted;
     }
-    if (p->n_phases >= r->cap_phases) {
-        const uint32_t wanted = p->n_phases + p->n_phases / 2 + 16;
-        struct mp_phase_peaks *phases = mp_realloc(r->phases, wanted * sizeof *phases);
+    if (r->n_phases + n_phases > r->cap_phases) {
+        const uint32_t wanted = 2 * (r->n_phases + n_phases) + 16;
+        struct phase_record *phases = mp_realloc(r->phases, wanted * sizeof *phases);
         if (!phases)
             return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
         r->phases = phases;
@@ -41,62 +51,87 @@ static enum memplan_status reserve_tables(struct replay *r, struct memplan_error
     return MEMPLAN_STATUS_OK;
 }
 
-static void note_peak(struct replay *r, uint32_t event)
+/* Called for every allocation: the allocator's own statistics are too much to ask for each time. */
+static void note_allocated(struct replay *r, uint64_t bytes, uint32_t event)
 {
-    struct mp_evaluation *e = r->e;
-    const struct mp_allocator_stats *stats = mp_allocator_stats(r->allocator);
-    const uint64_t allocated = stats->allocated_bytes[MP_STAT_ALL].current;
-    if (allocated <= e->peak_allocated_bytes)
-        return;
-    e->peak_event = event;
-    e->peak_allocated_bytes = allocated;
-    e->peak_requested_bytes = stats->requested_bytes[MP_STAT_ALL].current;
-    e->peak_reserved_bytes = stats->reserved_bytes[MP_STAT_ALL].current;
+    r->allocated_bytes += bytes;
+    if (r->allocated_bytes > r->e->peak_allocated_bytes) {
+        r->e->peak_allocated_bytes = r->allocated_bytes;
+        r->e->peak_event = event;
+    }
 }
 
-static void end_phase(struct replay *r, const struct mp_phase *phase, uint32_t index)
+static void end_phase(struct replay *r, uint32_t index, int64_t step)
 {
+    const struct mp_phase *phase = &r->e->program.phases[index];
     const struct mp_allocator_peaks peaks = mp_allocator_take_peaks(r->allocator);
-    r->phases[index] = (struct mp_phase_peaks){NULL, phase->requested_bytes, phase->requested_peak_bytes, peaks.allocated_bytes,
-                                               peaks.reserved_bytes};
+    r->phases[r->n_phases++] = (struct phase_record){
+        {NULL, phase->requested_bytes, phase->requested_peak_bytes, peaks.allocated_bytes, peaks.reserved_bytes}, index, step};
 }
 
-/* False: out of memory of the card (or the host). */
-static bool replay_event(struct replay *r, const struct mp_event *event, uint32_t index)
+/* The event with its storage moved on by `shift`. False: out of memory of the card (or the host). */
+static bool replay_event(struct replay *r, const struct mp_event *event, uint32_t shift, uint32_t index, int64_t step)
 {
+    const uint32_t id = event->id + shift;
     switch ((enum mp_event_kind)event->kind) {
     case MP_EVENT_ALLOC:
-        r->blocks[event->id] = mp_allocator_malloc(r->allocator, event->bytes, event->stream, event->id);
-        if (!r->blocks[event->id])
+        r->blocks[id] = mp_allocator_malloc(r->allocator, event->bytes, event->stream, id);
+        if (!r->blocks[id])
             return false;
-        note_peak(r, index);
+        note_allocated(r, r->blocks[id]->size, index);
         return true;
-    case MP_EVENT_FREE: mp_allocator_release(r->allocator, r->blocks[event->id]); return true;
-    case MP_EVENT_MARK: end_phase(r, &r->e->program.phases[event->id], event->id); return true;
+    case MP_EVENT_FREE:
+        r->allocated_bytes -= r->blocks[id]->size;
+        mp_allocator_release(r->allocator, r->blocks[id]);
+        return true;
+    case MP_EVENT_MARK: end_phase(r, event->id, step); return true;
     case MP_EVENT_EMPTY_CACHE: mp_allocator_empty_cache(r->allocator); return true;
-    case MP_EVENT_RECORD_STREAM: mp_allocator_record_stream(r->allocator, r->blocks[event->id], event->stream); return true;
+    case MP_EVENT_RECORD_STREAM: mp_allocator_record_stream(r->allocator, r->blocks[id], event->stream); return true;
+    case MP_EVENT_DRIVER: mp_allocator_driver_event(r->allocator, event->id); return true;
     case MP_EVENT_TAG:
     case MP_EVENT_OP: return true;
     }
     return true;
 }
 
+static enum memplan_status stopped_at(struct replay *r, uint32_t index, struct memplan_error *err)
+{
+    if (mp_allocator_failed(r->allocator))
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
+    r->e->oom = true;
+    r->e->oom_event = index;
+    r->e->oom_info = *mp_allocator_oom(r->allocator);
+    return MEMPLAN_STATUS_OK;
+}
+
 /* Replay what the job has written since the last call. */
 static enum memplan_status replay_new(struct replay *r, struct memplan_error *err)
 {
     const struct mp_program *p = &r->e->program;
-    const enum memplan_status status = reserve_tables(r, err);
+    const enum memplan_status status = reserve_tables(r, p->n_allocs, p->n_phases - r->n_phases, err);
     if (status)
         return status;
-    for (; r->next < p->n_events; r->next++) {
-        if (replay_event(r, &p->events[r->next], r->next))
-            continue;
-        if (mp_allocator_failed(r->allocator))
-            return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
-        r->e->oom = true;
-        r->e->oom_event = r->next;
-        r->e->oom_info = *mp_allocator_oom(r->allocator);
-        return MEMPLAN_STATUS_OK;
+    for (; r->next < p->n_events; r->next++)
+        if (!replay_event(r, &p->events[r->next], 0, r->next, -1))
+            return stopped_at(r, r->next, err);
+    return MEMPLAN_STATUS_OK;
+}
+
+/* Replay the events of a step once more, `times` steps after it; what it and the step before made has moved on. */
+static enum memplan_status replay_again(struct replay *r, const struct mp_step_events *step, uint32_t times, struct memplan_error *err)
+{
+    const struct mp_program *p = &r->e->program;
+    const uint32_t n_allocs = step->end_id - step->first_id, older = step->first_id - MP_MIN(n_allocs, step->first_id);
+    uint32_t last_id;
+    if (__builtin_mul_overflow(n_allocs, times, &last_id) || __builtin_add_overflow(last_id, step->end_id, &last_id))
+        return mp_error_set(err, MEMPLAN_STATUS_RANGE, "iterations: too many to replay; leave it out");
+    const enum memplan_status status = reserve_tables(r, last_id, p->n_phases, err);
+    if (status)
+        return status;
+    for (uint32_t i = step->first; i < step->end; i++) {
+        const struct mp_event *e = &p->events[i];
+        if (!replay_event(r, e, e->id > older ? times * n_allocs : 0, i, r->e->steps))
+            return stopped_at(r, i, err);
     }
     return MEMPLAN_STATUS_OK;
 }
@@ -136,26 +171,67 @@ static int64_t find_period(const struct step_state *states, int64_t n)
     return 0;
 }
 
+/*
+ * Once two steps in a row have asked for the same, the next one need not be run through the model again: its events are those of
+ * the last step, with every storage that a step made moved on by a step.
+ */
+static bool asks_the_same(const struct mp_program *p, const struct mp_step_events *a, const struct mp_step_events *b)
+{
+    const uint32_t n_allocs = a->end_id - a->first_id;
+    if (a->end - a->first != b->end - b->first || n_allocs != b->end_id - b->first_id)
+        return false;
+    for (uint32_t i = 0; i < a->end - a->first; i++) {
+        const struct mp_event *x = &p->events[a->first + i], *y = &p->events[b->first + i];
+        if (x->kind != y->kind || x->stream != y->stream || (x->kind != MP_EVENT_MARK && x->bytes != y->bytes))
+            return false;
+        if (x->kind == MP_EVENT_MARK)
+            continue;
+        if (y->id <= a->first_id && x->id != y->id)
+            return false; /* older than both steps: must be the same storage */
+        if (x->id > a->first_id && y->id != x->id + n_allocs)
+            return false; /* made by the step itself: must be its counterpart */
+    }
+    return true;
+}
+
+/* One more step, by whichever way is enough. *repeated counts those that were not run through the model. */
+static enum memplan_status run_step(struct mp_job *job, struct replay *r, const struct mp_step_events *steady, uint32_t *repeated,
+                                    struct memplan_error *err)
+{
+    enum memplan_status status;
+    if (steady && !r->whole)
+        return replay_again(r, steady, ++*repeated, err);
+    status = steady ? mp_job_repeat_step(job, steady) : mp_job_step(job);
+    return status ? status : replay_new(r, err);
+}
+
 static enum memplan_status run_steps(struct mp_job *job, struct replay *r, struct memplan_error *err)
 {
     enum { MAX_REMEMBERED = 64 };
     struct mp_evaluation *e = r->e;
+    const struct mp_program *p = &e->program;
     const int64_t wanted = job->run->iterations ? job->run->iterations : MP_MAX_STEPS;
     const int64_t steady_from = mp_job_steady_from(job->run);
     struct step_state states[MAX_REMEMBERED];
     int64_t n_states = 0;
+    struct mp_step_events before = {0}, now = {0};
+    bool steady = false;
+    uint32_t repeated = 0;
     enum memplan_status status = MEMPLAN_STATUS_OK;
     while (!status && !e->oom && !e->period && e->steps < wanted) {
-        uint32_t step_start = e->program.n_allocs;
-        const uint32_t first_event = e->program.n_events;
-        status = mp_job_step(job);
-        if (!status)
-            status = replay_new(r, err);
+        uint32_t step_start = p->n_allocs + repeated * (now.end_id - now.first_id);
+        const struct mp_step_events start = {p->n_events, 0, p->n_allocs, 0};
+        status = run_step(job, r, steady ? &now : NULL, &repeated, err);
         e->steps++;
-        if (status || e->oom || e->steps <= steady_from || n_states == MAX_REMEMBERED)
+        if (p->n_events > start.first) { /* the program has grown */
+            before = now;
+            now = (struct mp_step_events){start.first, p->n_events, start.first_id, p->n_allocs};
+        }
+        steady = steady || (!r->every_step && e->steps > steady_from && asks_the_same(p, &before, &now));
+        if (status || e->oom || r->every_step || e->steps <= steady_from || n_states == MAX_REMEMBERED)
             continue;
-        states[n_states++] = (struct step_state){mp_allocator_state_hash(r->allocator, block_key, &step_start),
-                                                 e->program.n_allocs - step_start, e->program.n_events - first_event};
+        states[n_states++] = (struct step_state){mp_allocator_state_hash(r->allocator, block_key, &step_start), now.end_id - now.first_id,
+                                                 now.end - now.first};
         e->period = find_period(states, n_states);
     }
     return status;
@@ -163,53 +239,49 @@ static enum memplan_status run_steps(struct mp_job *job, struct replay *r, struc
 
 /* ---- phases ---- */
 
-/* First phase of step number `step`, and of the one after it. */
-static uint32_t step_phases(const struct mp_program *p, int64_t step)
+static const char *phase_name(struct mp_evaluation *e, const struct phase_record *record, int64_t step)
 {
-    char prefix[24];
-    uint32_t i = 0;
-    snprintf(prefix, sizeof prefix, "it%lld.", (long long)step);
-    while (i < p->n_phases && strncmp(p->phases[i].name, prefix, strlen(prefix)) != 0)
-        i++;
-    return i;
+    const char *own = e->program.phases[record->phase].name;
+    return step < 0 ? own : mp_arena_printf(&e->arena, "it%lld.%s", (long long)step, strchr(own, '.') + 1);
 }
 
-/* Phases whose mark was reached. */
-static uint32_t n_reached(const struct mp_evaluation *e)
+/* How many of the last phases belong to the last n steps. */
+static size_t phases_of_last_steps(const struct mp_evaluation *e, const struct replay *r, int64_t n)
 {
-    uint32_t n = e->program.n_phases;
-    while (e->oom && n > 0 && e->program.phases[n - 1].event > e->oom_event)
-        n--;
-    return n;
+    size_t count = 0;
+    int64_t steps = 0;
+    for (uint32_t i = r->n_phases; i-- > 0; count++) {
+        const char *name = e->program.phases[r->phases[i].phase].name;
+        const size_t length = strlen(name);
+        if (length > 5 && strcmp(name + length - 5, ".zero") == 0 && ++steps > n)
+            break;
+        if (strncmp(name, "it", 2) != 0)
+            break;
+    }
+    return count;
 }
 
 /* Steps that were not simulated repeat those of the last period, under their own names. */
 static enum memplan_status fill_phases(struct mp_evaluation *e, const struct replay *r, struct memplan_error *err)
 {
-    const struct mp_program *p = &e->program;
-    const uint32_t n_done = n_reached(e), first = e->period ? step_phases(p, e->steps - e->period) : n_done;
-    const size_t per_step = e->period ? (p->n_phases - first) / (size_t)e->period : 0;
+    const size_t in_period = e->period ? phases_of_last_steps(e, r, e->period) : 0, per_step = e->period ? in_period / (size_t)e->period : 0;
     const size_t more = e->period && e->run->iterations > e->steps ? (size_t)(e->run->iterations - e->steps) : 0;
     size_t n;
     if (__builtin_mul_overflow(more, per_step, &n) || n > UINT32_MAX)
         return mp_error_set(err, MEMPLAN_STATUS_RANGE, "iterations: %lld is too many to list their phases; leave it out",
                             (long long)e->run->iterations);
-    e->phases = mp_arena_calloc(&e->arena, n_done + n + 1, sizeof *e->phases);
+    e->phases = mp_arena_calloc(&e->arena, r->n_phases + n + 1, sizeof *e->phases);
+    for (size_t i = 0; e->phases && i < r->n_phases + n; i++) {
+        const size_t beyond = i - r->n_phases; /* only meaningful past the simulated ones */
+        const struct phase_record *record = &r->phases[i < r->n_phases ? i : r->n_phases - in_period + beyond % in_period];
+        e->phases[i] = record->peaks;
+        e->phases[i].name = phase_name(e, record, i < r->n_phases ? record->step : e->steps + (int64_t)(beyond / per_step));
+        if (!e->phases[i].name)
+            e->phases = NULL;
+    }
     if (!e->phases)
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while listing phases");
-    for (uint32_t i = 0; i < n_done; i++) {
-        e->phases[i] = r->phases[i];
-        e->phases[i].name = p->phases[i].name;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const size_t source = first + i % (per_step * (size_t)e->period);
-        e->phases[n_done + i] = r->phases[source];
-        e->phases[n_done + i].name = mp_arena_printf(&e->arena, "it%lld.%s", (long long)(e->steps + (int64_t)(i / per_step)),
-                                                     strchr(p->phases[source].name, '.') + 1);
-        if (!e->phases[n_done + i].name)
-            return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while listing phases");
-    }
-    e->n_phases = n_done + n;
+    e->n_phases = r->n_phases + n;
     return MEMPLAN_STATUS_OK;
 }
 
@@ -224,6 +296,7 @@ static struct mp_allocator *new_allocator(const struct mp_run *run, uint64_t ava
         .limit_bytes = run->allocator_limit_bytes,
         .capacity_bytes = MP_MAX(available, 1),
         .total_bytes = run->gpu->total_bytes.value,
+        .placement = {.kind = MP_PLACE_PROCESS},
     };
     if (mp_allocator_conf_parse(run->allocator_conf, options.torch, &options.conf, err))
         return NULL;
@@ -242,12 +315,13 @@ static void conclude(struct mp_evaluation *e, const struct replay *r)
     e->requested_bytes = e->stats.requested_bytes[MP_STAT_ALL].peak;
     e->allocated_bytes = e->stats.allocated_bytes[MP_STAT_ALL].peak;
     e->reserved_bytes = e->stats.reserved_bytes[MP_STAT_ALL].peak;
-    e->context_bytes = context->value;
-    e->context_low_bytes = context->low;
-    e->context_high_bytes = context->high;
+    e->context_bytes = context->value + mp_collectives_bytes(&e->collectives);
+    e->context_low_bytes = context->low + e->collectives.low_bytes;
+    e->context_high_bytes = context->high + e->collectives.high_bytes;
     e->total_bytes = run->gpu->total_bytes.value;
     e->device_used_bytes = e->reserved_bytes + e->context_bytes + run->used_bytes;
     e->fits = !e->oom;
+    e->upper = (struct mp_upper){false, e->oom, e->requested_bytes, e->allocated_bytes, e->reserved_bytes, e->device_used_bytes};
 }
 
 /* One trial with the kernel set given; *kernels: what attention really ran. */
@@ -255,12 +329,16 @@ static enum memplan_status trial(const struct mp_run *run, const struct mp_evalu
                                  unsigned *kernels, struct memplan_error *err)
 {
     struct mp_job job;
-    struct replay r = {.e = e};
-    const uint64_t unavailable = run->gpu->unavailable_bytes[e->kernels].value + run->used_bytes;
+    struct replay r = {.e = e, .every_step = options && options->every_step};
+    if (mp_collectives_predict(run, &e->collectives, err))
+        return err->status;
+    const uint64_t unavailable =
+        run->gpu->unavailable_bytes[e->kernels].value + mp_collectives_bytes(&e->collectives) + run->used_bytes;
     e->available_bytes = subtract(run->gpu->total_bytes.value, unavailable);
     if (run->allocator_limit_bytes)
         e->available_bytes = MP_MIN(e->available_bytes, run->allocator_limit_bytes);
     mp_program_init(&e->program);
+    r.whole = options && (options->keep_tags || options->keep_ops || options->observer);
     if (options) {
         e->program.keep_tags = options->keep_tags;
         e->program.keep_ops = options->keep_ops;
@@ -298,10 +376,10 @@ static void reset(struct mp_evaluation *e, const struct mp_run *run, enum mp_ker
  * Which kernels are loaded shows only in the run, and decides how much the allocator may take. Half types under sdpa load the fused
  * ones as a rule; where the run turns out otherwise, it is tried again.
  */
-enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
-                                struct memplan_error *err)
+static enum memplan_status evaluate_outcome(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
+                                            struct memplan_error *err)
 {
-    unsigned kernels;
+    unsigned kernels = 0;
     const bool observed = options && options->observer; /* an observer sees one trial only */
     const bool expect_fused = run->attention == MP_ATTENTION_SDPA && run->precision != MP_PRECISION_FP32 && run->gpu->cudnn_attention_first;
     reset(e, run, expect_fused ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN);
@@ -312,6 +390,71 @@ enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evalua
         reset(e, run, actual);
         status = trial(run, options, e, &kernels, err);
     }
+    if (status)
+        mp_evaluation_release(e);
+    return status;
+}
+
+/* ---- other outcomes ---- */
+
+static void raise(uint64_t *upper, uint64_t value, bool *differs)
+{
+    *differs |= value > *upper;
+    *upper = MP_MAX(*upper, value);
+}
+
+static enum memplan_status add_outcome(struct mp_evaluation *e, const struct mp_run *other, struct memplan_error *err)
+{
+    struct mp_evaluation o;
+    struct mp_upper *u = &e->upper;
+    const enum memplan_status status = evaluate_outcome(other, NULL, &o, err);
+    if (status)
+        return status;
+    raise(&u->requested_bytes, o.requested_bytes, &u->differs);
+    raise(&u->allocated_bytes, o.allocated_bytes, &u->differs);
+    raise(&u->reserved_bytes, o.reserved_bytes, &u->differs);
+    raise(&u->device_used_bytes, o.device_used_bytes, &u->differs);
+    u->differs |= o.oom && !u->oom;
+    u->oom |= o.oom;
+    e->fits = e->fits && o.fits;
+    mp_evaluation_release(&o);
+    return MEMPLAN_STATUS_OK;
+}
+
+/* NCCL's watchdog decides whether DDP's first bucket dies with its views, in the second backward or in the third. */
+static enum memplan_status add_lingering(struct mp_evaluation *e, struct memplan_error *err)
+{
+    enum { MOST = 2 };
+    for (int lingers = 1; lingers <= MOST; lingers++) {
+        struct mp_run other = *e->run;
+        other.ddp.lingers = lingers;
+        const enum memplan_status status = add_outcome(e, &other, err);
+        if (status)
+            return status;
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
+static enum memplan_status add_fullest_rank(struct mp_evaluation *e, struct memplan_error *err)
+{
+    struct mp_run other = *e->run;
+    const enum memplan_status status = mp_job_fullest_rank(e->run, &other.rank, err);
+    if (status || other.rank == e->run->rank)
+        return status;
+    return add_outcome(e, &other, err);
+}
+
+enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
+                                struct memplan_error *err)
+{
+    enum memplan_status status = evaluate_outcome(run, options, e, err);
+    const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
+    if (status || !buckets || run->world == 1 || e->oom)
+        return status;
+    if (!run->no_collectives && run->ddp.lingers == 0)
+        status = add_lingering(e, err);
+    if (!status && run->parallel == MP_PARALLEL_ZERO1)
+        status = add_fullest_rank(e, err);
     if (status)
         mp_evaluation_release(e);
     return status;

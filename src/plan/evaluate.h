@@ -10,6 +10,7 @@
 #define MP_EVALUATE_H
 
 #include "memory/allocator.h"
+#include "plan/collectives.h"
 #include "shadow/program.h"
 #include "spec/run.h"
 
@@ -20,6 +21,16 @@ struct mp_phase_peaks {
     uint64_t requested_bytes, requested_peak_bytes, allocated_peak_bytes, reserved_peak_bytes;
 };
 
+/*
+ * The worst of the other outcomes that a run can have: DDP's first bucket may outlive its replacement, and under zero1 another rank may
+ * hold more than the one that was asked for.
+ */
+struct mp_upper {
+    bool differs; /* from the point, upwards; else all of it is the point's */
+    bool oom;
+    uint64_t requested_bytes, allocated_bytes, reserved_bytes, device_used_bytes;
+};
+
 struct mp_evaluation {
     const struct mp_run *run;
     struct mp_program program;
@@ -27,10 +38,12 @@ struct mp_evaluation {
     bool oom;
     uint32_t oom_event;              /* the ALLOC that failed */
     struct mp_allocator_oom oom_info;
-    bool fits;                       /* not oom */
+    bool fits;                       /* not oom, in none of the outcomes */
+    struct mp_upper upper;
 
     uint64_t requested_bytes, allocated_bytes, reserved_bytes; /* peaks of the whole run */
-    uint64_t context_bytes;          /* outside the allocator, as NVML shows it */
+    uint64_t context_bytes;          /* outside the allocator, as NVML shows it; with the collectives' part */
+    struct mp_collectives collectives; /* that part */
     uint64_t context_low_bytes, context_high_bytes; /* range, where it was never measured on this card */
     uint64_t device_used_bytes;      /* reserved + context + used by others */
     uint64_t total_bytes;            /* of the card */
@@ -39,7 +52,7 @@ struct mp_evaluation {
     bool fits_high;                  /* would it also fit if everything outside took the high end of its range */
 
     uint32_t peak_event;             /* the ALLOC after which allocated bytes were highest */
-    uint64_t peak_requested_bytes, peak_allocated_bytes, peak_reserved_bytes; /* at that moment */
+    uint64_t peak_allocated_bytes;   /* at that moment */
     struct mp_allocator_stats stats; /* at the end */
 
     struct mp_phase_peaks *phases;   /* in the arena; repeated steps filled in up to run->iterations */
@@ -55,6 +68,7 @@ struct mp_evaluate_options {
     bool keep_ops;   /* for --program */
     mp_allocator_observer *observer; /* sees every action of the allocator; may be NULL */
     void *observer_context;
+    bool every_step; /* run each step through model and allocator, even where it repeats: for tests */
 };
 
 /** Evaluate run (which must outlive *e). options may be NULL. On failure *e needs no release. */

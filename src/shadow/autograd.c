@@ -277,10 +277,12 @@ static void buffer_gradient(struct mp_runtime *rt, struct mp_tensor **slot, stru
         return;
     }
     if (old->refs == 1 && old->storage->refs == 1 && mp_is_dense(old)) {
+        mp_record(rt, "add_", MP_TENSORS(old, v), MP_TENSORS(old), MP_NO_ATTRIBUTES);
         mp_tensor_unref(rt, v); /* added in place */
         return;
     }
     *slot = mp_take(rt, mp_pointwise(rt, 2, (struct mp_tensor *[]){old, v}));
+    mp_record(rt, "add", MP_TENSORS(old, v), MP_TENSORS(*slot), MP_NO_ATTRIBUTES);
     mp_tensor_unref(rt, old);
     mp_tensor_unref(rt, v);
 }
@@ -293,21 +295,38 @@ static bool same_stride(const struct mp_tensor *a, const struct mp_tensor *b)
     return true;
 }
 
-/* .grad is empty and the gradient is ours alone, in the parameter's layout: it becomes .grad. Otherwise a copy, or an addition. */
-static void accumulate_grad(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **slot)
+/*
+ * .grad is empty and the gradient is ours alone, in the parameter's layout: it becomes .grad. Otherwise a copy, or an addition.
+ * What came in lives on while hooks run.
+ */
+static void accumulate_grad(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *g)
 {
-    struct mp_tensor *g = *slot, *variable = n->variable;
-    *slot = NULL;
+    struct mp_tensor *variable = n->variable;
     if (!g)
         return;
     if (!variable->grad) {
-        if (g->refs == 1 && (same_stride(g, variable) || !mp_is_dense(variable)))
+        if (g->refs == 1 && (same_stride(g, variable) || !mp_is_dense(variable))) {
             variable->grad = mp_take(rt, mp_alias(rt, g, g->shape, g->stride, NULL));
-        else
+        } else {
             variable->grad = mp_take(rt, mp_empty_strided(rt, variable->shape, variable->stride, g->dtype));
+            mp_record_copy(rt, "clone", g, variable->grad);
+        }
         mp_tag(rt, variable->grad->storage, MP_CATEGORY_GRADIENT);
+    } else {
+        mp_record(rt, "add_", MP_TENSORS(variable->grad, g), MP_TENSORS(variable->grad), MP_NO_ATTRIBUTES);
     }
+    if (rt->hooks && rt->hooks->accumulated)
+        rt->hooks->accumulated(rt, rt->hooks->context, variable);
     mp_tensor_unref(rt, g);
+}
+
+void mp_record_node(struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out, int n_attributes,
+                    const struct mp_attribute *attributes)
+{
+    struct mp_tensor *inputs[MP_MAX_OUTPUTS + MP_MAX_SAVED];
+    memcpy(inputs, grads, n->n_outputs * sizeof *grads);
+    memcpy(inputs + n->n_outputs, n->held, n->n_saved * sizeof *n->held);
+    mp_record(rt, n->type->name, n->n_outputs + n->n_saved, inputs, n->n_inputs, out, n_attributes, attributes);
 }
 
 static void unpack_saved(struct mp_runtime *rt, struct mp_node *n)
@@ -337,6 +356,7 @@ static void validate_outputs(struct mp_runtime *rt, struct mp_node *n, struct mp
         }
         if (out[i]->dtype != meta->dtype) {
             struct mp_tensor *cast = mp_take(rt, mp_empty_like(rt, out[i], meta->dtype));
+            mp_record_copy(rt, "to", out[i], cast);
             mp_tensor_unref(rt, out[i]);
             out[i] = cast;
         }
@@ -384,9 +404,7 @@ static void run_node(struct mp_runtime *rt, struct mp_node *n, struct ready_queu
     rt->layer = n->layer;
     rt->op = n->type->name;
     if (n->variable) {
-        accumulate_grad(rt, n, &grads[0]);
-        if (rt->hooks && rt->hooks->accumulated)
-            rt->hooks->accumulated(rt, rt->hooks->context, n->variable);
+        accumulate_grad(rt, n, grads[0]);
         return;
     }
     if (n->before)
@@ -435,6 +453,7 @@ void mp_engine_run(struct mp_runtime *rt, int n, struct mp_tensor *const *roots,
 void mp_backward(struct mp_runtime *rt, struct mp_tensor *loss)
 {
     struct mp_tensor *grad = mp_take(rt, mp_empty_like(rt, loss, loss->dtype));
+    mp_record_fill(rt, grad, 1);
     mp_engine_run(rt, 1, (struct mp_tensor *[]){loss}, (struct mp_tensor *[]){grad});
     mp_tensor_unref(rt, grad);
 }

@@ -15,6 +15,7 @@
 #ifndef MP_AUTOGRAD_H
 #define MP_AUTOGRAD_H
 
+#include "shadow/record.h"
 #include "shadow/runtime.h"
 
 #define MP_MAX_INPUTS 6
@@ -80,6 +81,7 @@ struct mp_node {
     struct mp_shape shape2;
     int64_t stride2[MP_MAX_DIMS];
     int64_t arg[2];
+    double number, scale;                 /* factor, exponent, probability; scale of attention */
     int perm[MP_MAX_DIMS];
     uint8_t dtype;
     struct mp_checkpoint_call *call;      /* reentrant checkpoint */
@@ -100,6 +102,9 @@ void mp_node_unref(struct mp_runtime *rt, struct mp_node *n);
 /** loss.backward(): the root gradient is allocated, lives until the end. */
 void mp_backward(struct mp_runtime *rt, struct mp_tensor *loss);
 /** Run the graph from the given roots; grads are borrowed. The backward thread takes over for the time. */
+/** Record a node's own kernel: the gradients that arrived, then what it saved. */
+void mp_record_node(struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out, int n_attributes,
+                    const struct mp_attribute *attributes);
 void mp_engine_run(struct mp_runtime *rt, int n, struct mp_tensor *const *roots, struct mp_tensor *const *grads);
 
 /** Sum t down to a shape it was broadcast from; t itself when nothing is to do. */

@@ -19,12 +19,13 @@ struct mp_checkpoint_call {
     struct mp_checkpoint_call *next_free;
     bool autocast;
     enum mp_dtype autocast_dtype;
+    int64_t n_random; /* generator's state: the second run draws the same numbers */
 };
 
 static struct mp_checkpoint_call *call_new(struct mp_runtime *rt, const struct mp_layer *block)
 {
     struct mp_checkpoint_call *call = mp_runtime_alloc(rt, sizeof *call);
-    *call = (struct mp_checkpoint_call){.block = *block, .autocast = rt->autocast, .autocast_dtype = rt->autocast_dtype};
+    *call = (struct mp_checkpoint_call){.block = *block, .autocast = rt->autocast, .autocast_dtype = rt->autocast_dtype, .n_random = rt->n_random};
     for (int i = 0; i < MP_MAX_KEYWORDS; i++)
         mp_tensor_ref(call->block.keywords[i]);
     return call;
@@ -120,6 +121,7 @@ static void recompute(struct mp_runtime *rt, struct mp_recompute *r)
     struct mp_saved_hook *const hook = rt->saved_hook;
     const bool grad_enabled = rt->grad_enabled;
     const int n_parked = rt->n_parked;
+    const int64_t n_random = rt->n_random;
     struct mp_autocast outer;
     struct mp_catch catch = {.up = rt->catch_stop, .frame = rt->frame, .n_temporaries = rt->n_temporaries};
     for (int i = 0; i < r->n_args; i++)
@@ -127,6 +129,7 @@ static void recompute(struct mp_runtime *rt, struct mp_recompute *r)
     rt->catch_stop = &catch;
     rt->saved_hook = &r->again;
     rt->grad_enabled = true;
+    rt->n_random = r->call->n_random;
     mp_autocast_enter(rt, &outer, r->call->autocast, r->call->autocast_dtype);
     if (setjmp(catch.jump) == 0)
         run_block(rt, &r->call->block, args, out);
@@ -134,6 +137,7 @@ static void recompute(struct mp_runtime *rt, struct mp_recompute *r)
         mp_discard(rt, out[i]);
     mp_autocast_exit(rt, &outer);
     rt->catch_stop = catch.up;
+    rt->n_random = n_random;
     rt->saved_hook = hook;
     rt->grad_enabled = grad_enabled;
     mp_release_parked(rt, n_parked);
@@ -187,7 +191,9 @@ static struct mp_tensor *output_gradient(struct mp_runtime *rt, const struct mp_
     const bool absent = n->outputs[i].shape.n == 0 && n->outputs[i].dtype == 0;
     if (g[i] || absent)
         return mp_tensor_ref(g[i]);
-    return mp_take(rt, mp_empty(rt, n->outputs[i].shape, (enum mp_dtype)n->outputs[i].dtype));
+    struct mp_tensor *zeros = mp_take(rt, mp_empty(rt, n->outputs[i].shape, (enum mp_dtype)n->outputs[i].dtype));
+    mp_record_fill(rt, zeros, 0);
+    return zeros;
 }
 
 static void reentrant_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
@@ -207,8 +213,11 @@ static void reentrant_backward(struct mp_runtime *rt, struct mp_node *n, struct 
         detached[i] = mp_take(rt, mp_detach(rt, t));
         detached[i]->requires_grad = t->requires_grad;
     }
+    const int64_t n_random = rt->n_random;
     rt->grad_enabled = true;
+    rt->n_random = call->n_random;
     call_again(rt, call, detached, outputs, &outer);
+    rt->n_random = n_random;
     rt->grad_enabled = false;
     for (int i = 0; i < n_outputs; i++) {
         outputs[i] = mp_take(rt, outputs[i]);

@@ -10,6 +10,7 @@
 #define MP_OPS_H
 
 #include "shadow/autograd.h"
+#include "shadow/record.h"
 
 /* ---- writing an operator ---- */
 
@@ -68,6 +69,12 @@ struct mp_tensor *mp_unsqueeze(struct mp_runtime *rt, struct mp_tensor *x, int d
 struct mp_tensor *mp_slice(struct mp_runtime *rt, struct mp_tensor *x, int dim, int64_t from, int64_t to);
 /** n parts of equal size; each floats in out[i]. */
 void mp_split(struct mp_runtime *rt, struct mp_tensor *x, int n, int dim, struct mp_tensor **out);
+/** n parts of the given sizes, which make up the dimension; each floats in out[i]. */
+void mp_split_sizes(struct mp_runtime *rt, struct mp_tensor *x, int n, const int64_t *sizes, int dim, struct mp_tensor **out);
+/** x[..., ::2] */
+struct mp_tensor *mp_every_other(struct mp_runtime *rt, struct mp_tensor *x);
+/** x[:, 0] */
+struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_clone(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_contiguous(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_cat(struct mp_runtime *rt, int n, struct mp_tensor *const *x, int dim);
@@ -77,6 +84,7 @@ struct mp_tensor *mp_cat(struct mp_runtime *rt, int n, struct mp_tensor *const *
 /** The bare result of a pointwise kernel over x: broadcast shape, promoted type, layout of the operands. No graph. */
 struct mp_tensor *mp_pointwise(struct mp_runtime *rt, int n, struct mp_tensor *const *x);
 struct mp_tensor *mp_add(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b);
+struct mp_tensor *mp_sub(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b);
 struct mp_tensor *mp_mul(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b);
 struct mp_tensor *mp_add_number(struct mp_runtime *rt, struct mp_tensor *x, double number);
 struct mp_tensor *mp_mul_number(struct mp_runtime *rt, struct mp_tensor *x, double number);
@@ -86,6 +94,7 @@ struct mp_tensor *mp_tanh(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_gelu(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_silu(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_relu(struct mp_runtime *rt, struct mp_tensor *x);
+struct mp_tensor *mp_sigmoid(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_pow(struct mp_runtime *rt, struct mp_tensor *x, double exponent);
 struct mp_tensor *mp_rsqrt(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p);
@@ -111,6 +120,8 @@ struct mp_tensor *mp_addmm(struct mp_runtime *rt, struct mp_tensor *bias, struct
 struct mp_tensor *mp_matmul(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b);
 /** F.linear(x, weight, bias); bias may be NULL. */
 struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias);
+/** F.linear of a matrix: no views around the product. bias may be NULL. */
+struct mp_tensor *mp_linear_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias);
 /** cuBLAS (and cuBLASLt) workspace of this thread, at its first product. */
 void mp_gemm_workspace(struct mp_runtime *rt, bool lt);
 
@@ -122,6 +133,33 @@ uint64_t mp_scan_temp(int64_t n, int64_t tile);
 #define MP_SCAN_TILE 896    /* items of 8 bytes: cumsum, exclusive sums */
 #define MP_UNIQUE_TILE 4480 /* unique by key */
 uint64_t mp_sort_temp(int64_t n, int key_bits);
+
+/** x[index], rows. */
+struct mp_tensor *mp_index_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index);
+/** x.gather(-1, index) */
+struct mp_tensor *mp_gather(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index);
+struct mp_tensor *mp_masked_fill(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *mask);
+/** In place: another tensor on x's storage. */
+struct mp_tensor *mp_masked_fill_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *mask);
+/** torch.where(mask, x, other): a Python number becomes a tensor for the time, a 0-d tensor is one. */
+struct mp_tensor *mp_where_number(struct mp_runtime *rt, struct mp_tensor *mask, struct mp_tensor *x);
+struct mp_tensor *mp_where_scalar(struct mp_runtime *rt, struct mp_tensor *mask, struct mp_tensor *x);
+/** base[..., from:to] = source: base keeps its storage and gets source's graph. */
+void mp_assign_slice(struct mp_runtime *rt, struct mp_tensor *base, struct mp_tensor *source);
+
+/* ---- mixture of experts ---- */
+
+/** x.topk(k, dim=-1); both float. */
+void mp_topk(struct mp_runtime *rt, struct mp_tensor *x, int64_t k, struct mp_tensor **values, struct mp_tensor **indices);
+/** a /= b: another tensor on a's storage. */
+struct mp_tensor *mp_div_inplace(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b);
+/** torch._grouped_mm: rows of x, in groups that end at offsets, times one matrix of weight [experts, in, out] each. */
+struct mp_tensor *mp_grouped_mm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *offsets);
+
+/* ---- convolution ---- */
+
+/** F.conv2d whose stride is its kernel: patches of an image. */
+struct mp_tensor *mp_conv2d_patches(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias);
 
 /* ---- loss ---- */
 

@@ -15,9 +15,11 @@
  */
 #include "shadow/ops.h"
 
+#include <math.h>
+
 struct call {
     struct mp_tensor *q, *k, *v, *mask; /* q: [batch, heads, seq, dim]; k, v may have fewer heads */
-    double dropout;
+    double dropout, scale;
     bool causal;
 };
 
@@ -86,6 +88,7 @@ static struct mp_tensor *additive(struct mp_runtime *rt, struct mp_tensor *mask,
     struct mp_tensor *zero = mp_empty(rt, MP_SCALAR, dtype);
     struct mp_tensor *minimum = mp_empty(rt, MP_SCALAR, dtype);
     struct mp_tensor *out = mp_empty(rt, mask->shape, dtype);
+    mp_record_copy(rt, "additive_mask", mask, out);
     mp_discard(rt, minimum);
     mp_discard(rt, zero);
     return out;
@@ -94,6 +97,7 @@ static struct mp_tensor *additive(struct mp_runtime *rt, struct mp_tensor *mask,
 static void pad_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     out[0] = mp_empty(rt, n->shape, g[0]->dtype);
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type pad_type = {"ConstantPadNdBackward0", pad_backward};
 
@@ -105,6 +109,7 @@ static struct mp_tensor *pad_last(struct mp_runtime *rt, struct mp_tensor *x, in
     struct mp_scope scope = mp_begin(rt, "pad", MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, &pad_type, MP_TENSORS(x));
     struct mp_tensor *padded = mp_empty(rt, shape, x->dtype);
+    mp_record(rt, "pad", MP_TENSORS(x), MP_TENSORS(padded), MP_ATTRIBUTES(mp_number("value", 0)));
     if (n)
         n->shape = x->shape;
     mp_track(rt, n, padded);
@@ -126,9 +131,38 @@ static struct mp_tensor *expand_mask(struct mp_runtime *rt, struct mp_tensor *ma
     return mp_expand(rt, align_mask(rt, mask), MP_SHAPE(mp_dim(c->q, 0), mp_dim(c->q, 1), mp_dim(c->q, 2), mp_dim(c->k, 2)));
 }
 
-/* ---- what the fused kernels share: mask, k, q, v, then results are saved ---- */
+/* ---- records: forward q, k, v, mask -> out, row statistics; backward grad, q, k, v, mask, out, statistics -> dq, dk, dv, dmask ---- */
 
-enum { SAVED_MASK, SAVED_K, SAVED_Q, SAVED_V };
+static void record_forward(struct mp_runtime *rt, struct mp_node *n, const struct call *c, const char *kernel, struct mp_tensor *out,
+                           struct mp_tensor *lse)
+{
+    mp_record(rt, "attention", MP_TENSORS(c->q, c->k, c->v, c->mask), MP_TENSORS(out, lse),
+              MP_ATTRIBUTES(mp_text("kernel", kernel), mp_number("scale", c->scale), mp_boolean("causal", c->causal),
+                            mp_number("p", c->dropout), mp_integer("seed", rt->n_random)));
+    if (n) {
+        n->scale = c->scale;
+        n->number = c->dropout;
+        n->arg[0] = c->causal;
+        n->arg[1] = rt->n_random;
+    }
+    rt->n_random += c->dropout > 0;
+}
+
+enum { SAVED_MASK, SAVED_K, SAVED_Q, SAVED_V, SAVED_LSE, SAVED_OUT };
+/* Saved in the order k, q, v, lse, out, rng, unused. */
+enum { FLASH_K, FLASH_Q, FLASH_V, FLASH_LSE, FLASH_OUT };
+
+static void record_backward(struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor *grad, struct mp_tensor **out, bool flash)
+{
+    struct mp_tensor *const *h = n->held;
+    struct mp_tensor *const fused[] = {grad, h[SAVED_Q], h[SAVED_K], h[SAVED_V], h[SAVED_MASK], h[SAVED_OUT], h[SAVED_LSE]};
+    struct mp_tensor *const flashed[] = {grad, h[FLASH_Q], h[FLASH_K], h[FLASH_V], NULL, h[FLASH_OUT], h[FLASH_LSE]};
+    mp_record(rt, n->type->name, 7, flash ? flashed : fused, n->n_inputs, out,
+              MP_ATTRIBUTES(mp_number("scale", n->scale), mp_boolean("causal", n->arg[0] != 0), mp_number("p", n->number),
+                            mp_integer("seed", n->arg[1])));
+}
+
+/* ---- what the fused kernels share: mask, k, q, v, then results are saved ---- */
 
 static struct mp_node *begin_fused(struct mp_runtime *rt, const struct mp_node_type *type, const struct call *c)
 {
@@ -155,7 +189,6 @@ static struct mp_tensor *finish_fused(struct mp_runtime *rt, struct mp_node *n, 
 static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     struct mp_tensor *k = mp_saved_tensor(n, SAVED_K), *q = mp_saved_tensor(n, SAVED_Q), *v = mp_saved_tensor(n, SAVED_V);
-    (void)g;
     out[0] = mp_empty_like(rt, q, q->dtype);
     out[1] = mp_empty_like(rt, k, k->dtype);
     out[2] = mp_empty_like(rt, v, v->dtype);
@@ -164,6 +197,7 @@ static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
     if (mp_dim(k, 1) != mp_dim(q, 1))
         workspace += 2 * rows * dim * mp_dtype_bytes(q->dtype);
     mp_scratch(rt, workspace);
+    record_backward(rt, n, g[0], out, false);
 }
 static const struct mp_node_type cudnn_type = {"ScaledDotProductCudnnAttentionBackward0", cudnn_backward};
 
@@ -186,6 +220,7 @@ static struct mp_tensor *cudnn(struct mp_runtime *rt, const struct call *c)
     struct mp_tensor *out = cudnn_out(rt, c);
     struct mp_tensor *lse = n ? mp_empty(rt, MP_SHAPE(mp_dim(c->q, 0), mp_dim(c->q, 1), mp_dim(c->q, 2), 1), MP_F32) : NULL;
     mp_scratch(rt, 256);
+    record_forward(rt, n, c, "cudnn", out, lse);
     if (n)
         finish_fused(rt, n, lse, out);
     mp_save_output(rt, n, offset);
@@ -232,9 +267,6 @@ static bool is_transposed_contiguous(const struct mp_tensor *t)
            (t->stride[0] == mp_dim(t, 2) * heads * dim || mp_dim(t, 0) == 1);
 }
 
-/* Saved in the order k, q, v, lse, out, rng, unused. */
-enum { FLASH_K, FLASH_Q, FLASH_V, FLASH_LSE, FLASH_OUT };
-
 static void flash_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     struct mp_tensor *k = mp_saved_tensor(n, FLASH_K), *q = mp_saved_tensor(n, FLASH_Q), *v = mp_saved_tensor(n, FLASH_V);
@@ -252,6 +284,7 @@ static void flash_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
         mp_empty(rt, MP_SHAPE(batch, keys, heads, dim), q->dtype);
         mp_empty(rt, MP_SHAPE(batch, keys, heads, dim), q->dtype);
     }
+    record_backward(rt, n, g[0], out, true);
 }
 static const struct mp_node_type flash_type = {"ScaledDotProductFlashAttentionBackward0", flash_backward};
 
@@ -280,6 +313,7 @@ static struct mp_tensor *flash_kernel(struct mp_runtime *rt, const struct call *
     }
     mp_discard(rt, accumulators[0]);
     mp_discard(rt, accumulators[1]);
+    record_forward(rt, n, c, "flash", out, lse);
     mp_save_output(rt, n, lse);
     mp_save_output(rt, n, out);
     mp_save_output(rt, n, rng);
@@ -347,7 +381,6 @@ static void efficient_backward(struct mp_runtime *rt, struct mp_node *n, struct 
     const struct mp_shape mask_shape = MP_SHAPE(mp_dim(q, 0), mp_dim(q, 1), mp_dim(q, 2), keys);
     struct mp_shape aligned = mask_shape;
     struct mp_tensor *mask_grad = NULL;
-    (void)g;
     out[0] = empty_bshd(rt, q, mp_dim(q, 3));
     out[1] = empty_bshd(rt, k, mp_dim(k, 3));
     out[2] = empty_bshd(rt, v, mp_dim(v, 3));
@@ -358,6 +391,7 @@ static void efficient_backward(struct mp_runtime *rt, struct mp_node *n, struct 
     mp_scratch(rt, efficient_workspace(q));
     if (mask_grad)
         out[3] = mp_alias(rt, mask_grad, mask_shape, mask_grad->stride, aligned.d[3] == keys ? NULL : mask_grad);
+    record_backward(rt, n, g[0], out, false);
 }
 static const struct mp_node_type efficient_type = {"ScaledDotProductEfficientAttentionBackward0", efficient_backward};
 
@@ -369,6 +403,7 @@ static struct mp_tensor *efficient(struct mp_runtime *rt, const struct call *c)
     struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(batch, heads, n ? round_up(seq, 32) : 0), MP_F32);
     if (mp_dtype_is_half(c->q->dtype) && dim > 128)
         mp_scratch(rt, 4 * (uint64_t)(batch * seq * heads * dim)); /* the output in float32 */
+    record_forward(rt, n, c, "efficient", out, n ? lse : NULL);
     if (n)
         finish_fused(rt, n, lse, out);
     mp_track(rt, n, out);
@@ -381,6 +416,7 @@ static void safe_softmax_backward(struct mp_runtime *rt, struct mp_node *n, stru
 {
     out[0] = mp_empty(rt, g[0]->shape, g[0]->dtype);
     mp_pointwise(rt, MP_TENSORS(g[0], mp_saved_tensor(n, 0)));
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type safe_softmax_type = {"SafeSoftmaxBackward0", safe_softmax_backward};
 
@@ -398,6 +434,7 @@ static struct mp_tensor *safe_softmax(struct mp_runtime *rt, struct mp_tensor *x
     mp_discard(rt, zero);
     mp_discard(rt, all);
     mp_discard(rt, masked);
+    mp_record_copy(rt, "softmax", x, out);
     mp_save_output(rt, n, out);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
@@ -421,6 +458,7 @@ static struct mp_tensor *causal_bias(struct mp_runtime *rt, int64_t seq)
     struct mp_tensor *zero = mp_empty(rt, MP_SCALAR, MP_F32);
     struct mp_tensor *minimum = mp_empty(rt, MP_SCALAR, MP_F32);
     struct mp_tensor *bias = mp_empty(rt, MP_SHAPE(seq, seq), MP_F32);
+    mp_record(rt, "attention_mask", MP_NO_TENSORS, MP_TENSORS(bias), MP_ATTRIBUTES(mp_boolean("causal", true)));
     mp_discard(rt, minimum);
     mp_discard(rt, zero);
     mp_discard(rt, lower);
@@ -437,12 +475,12 @@ static struct mp_tensor *math(struct mp_runtime *rt, const struct call *c)
     mp_let(&f, &q, mp_to(rt, c->q, MP_F32));
     mp_let(&f, &k, mp_to(rt, c->k, MP_F32));
     mp_let(&f, &v, mp_to(rt, c->v, MP_F32));
-    mp_let(&f, &scaled, mp_mul_number(rt, q, 0.5));
+    mp_let(&f, &scaled, mp_mul_number(rt, q, sqrt(c->scale)));
     mp_let(&f, &mask, c->mask || !c->causal ? c->mask : causal_bias(rt, mp_dim(q, 2)));
     const int64_t group = mp_dim(q, 1) / mp_dim(k, 1);
     mp_let(&f, &keys, repeat_heads(rt, k, group));
     mp_let(&f, &values, repeat_heads(rt, v, group));
-    struct mp_tensor *transposed = mp_mul_number(rt, mp_transpose(rt, keys, -2, -1), 0.5);
+    struct mp_tensor *transposed = mp_mul_number(rt, mp_transpose(rt, keys, -2, -1), sqrt(c->scale));
     mp_let(&f, &attn, mp_matmul(rt, scaled, transposed));
     if (mask)
         mp_add_inplace(rt, attn, mask);
@@ -458,7 +496,7 @@ struct mp_tensor *mp_attention(struct mp_runtime *rt, struct mp_tensor *q, struc
                                struct mp_tensor *mask, double dropout, bool causal)
 {
     struct mp_scope scope = mp_begin(rt, "scaled_dot_product_attention", MP_TENSORS(q, k, v, mask));
-    struct call c = {.dropout = dropout, .causal = causal};
+    struct call c = {.dropout = dropout, .scale = 1 / sqrt((double)mp_dim(q, 3)), .causal = causal};
     c.mask = mask && mask->dtype != MP_BOOL ? mp_keep(mp_cast_low(rt, mask)) : mask;
     c.v = mp_keep(mp_cast_low(rt, v));
     c.k = mp_keep(mp_cast_low(rt, k));

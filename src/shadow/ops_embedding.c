@@ -80,6 +80,7 @@ static void embedding_backward(struct mp_runtime *rt, struct mp_node *n, struct 
         mp_empty(rt, index->shape, index->dtype);
     const int64_t count = mp_numel(index);
     out[0] = count <= SIMPLE_KERNEL_MAX ? mp_empty(rt, n->shape, grad->dtype) : sorted_backward(rt, &n->shape, count, grad->dtype);
+    mp_record(rt, n->type->name, MP_TENSORS(grad, index), out[0] ? 1 : 0, out, MP_ATTRIBUTES(mp_integer("padding_idx", n->arg[0] - 1)));
 }
 static const struct mp_node_type embedding_type = {"EmbeddingBackward0", embedding_backward};
 
@@ -95,6 +96,7 @@ struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, s
     struct mp_shape shape = index->shape;
     shape.d[shape.n++] = mp_dim(weight, 1);
     struct mp_tensor *out = mp_empty(rt, shape, weight->dtype);
+    mp_record(rt, "embedding", MP_TENSORS(index, weight), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }

@@ -2,6 +2,15 @@
 /* Matrix products and the workspaces of cuBLAS and cuBLASLt. */
 #include "shadow/ops.h"
 
+/* A model built on the host has run no fill kernel before its first product. */
+static void create_handle(struct mp_runtime *rt)
+{
+    const bool first = !(rt->loaded >> MP_DRIVER_FIRST_CUBLAS & 1u);
+    mp_driver_event(rt, first ? MP_DRIVER_FIRST_CUBLAS : MP_DRIVER_CUBLAS);
+    if (first)
+        mp_driver_event(rt, MP_DRIVER_FIRST_FILL);
+}
+
 /*
  * One cuBLAS workspace per handle and stream, at the first product of a thread, never freed; cuBLASLt adds its own at the first
  * addmm with bias. Backward runs on a thread of its own, with handles of its own.
@@ -12,6 +21,8 @@ void mp_gemm_workspace(struct mp_runtime *rt, bool lt)
     for (int i = 0; i <= (lt ? 1 : 0); i++) {
         if (rt->workspace[rt->thread][i])
             continue;
+        if (i == 0)
+            create_handle(rt);
         const enum mp_category category = rt->category;
         rt->category = MP_CATEGORY_WORKSPACE;
         rt->workspace[rt->thread][i] = mp_storage_new(rt, bytes[i]);
@@ -56,6 +67,7 @@ static void mm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tens
         out[1] = gradient_of(rt, &n->shape2, n->stride2, g[0]->dtype);
     if (mp_needs_input(n, 0))
         out[0] = gradient_of(rt, &n->shape, n->stride, g[0]->dtype);
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
 }
 static const struct mp_node_type mm_type = {"MmBackward0", mm_backward};
 
@@ -70,6 +82,7 @@ struct mp_tensor *mp_mm(struct mp_runtime *rt, struct mp_tensor *a, struct mp_te
     remember_factors(n, a, b);
     struct mp_tensor *out = mp_empty(rt, MP_SHAPE(mp_dim(a, 0), mp_dim(b, 1)), a->dtype);
     mp_gemm_workspace(rt, false);
+    mp_record(rt, "mm", MP_TENSORS(a, b), MP_TENSORS(out), MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }
@@ -82,6 +95,7 @@ static void addmm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
         out[1] = gradient_of(rt, &n->shape, n->stride, g[0]->dtype);
     if (mp_needs_input(n, 2))
         out[2] = gradient_of(rt, &n->shape2, n->stride2, g[0]->dtype);
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
     if (mp_needs_input(n, 0))
         out[0] = g[0]; /* summed over the rows by the engine */
 }
@@ -99,6 +113,7 @@ struct mp_tensor *mp_addmm(struct mp_runtime *rt, struct mp_tensor *bias, struct
     remember_factors(n, a, b);
     struct mp_tensor *out = mp_empty(rt, MP_SHAPE(mp_dim(a, 0), mp_dim(b, 1)), a->dtype);
     mp_gemm_workspace(rt, true);
+    mp_record(rt, "addmm", MP_TENSORS(bias, a, b), MP_TENSORS(out), MP_ATTRIBUTES(mp_workspace_attribute(rt, true)));
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }
@@ -140,6 +155,20 @@ struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct m
     return mp_end(rt, &scope, out);
 }
 
+struct mp_tensor *mp_linear_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
+{
+    struct mp_scope scope = mp_begin(rt, "linear", MP_TENSORS(x, weight, bias));
+    bias = mp_keep(mp_cast_low(rt, bias));
+    weight = mp_keep(mp_cast_low(rt, weight));
+    x = mp_keep(mp_cast_low(rt, x));
+    const bool autocast = rt->autocast;
+    rt->autocast = false;
+    struct mp_tensor *transposed = mp_transpose(rt, weight, 0, 1);
+    struct mp_tensor *out = bias ? mp_addmm(rt, bias, x, transposed) : mp_mm(rt, x, transposed);
+    rt->autocast = autocast;
+    return mp_end(rt, &scope, out);
+}
+
 /* ---- batched ---- */
 
 static void bmm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
@@ -152,6 +181,7 @@ static void bmm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
         out[0] = mp_empty(rt, n->shape, g[0]->dtype);
         mp_gemm_workspace(rt, false);
     }
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
 }
 static const struct mp_node_type bmm_type = {"BmmBackward0", bmm_backward};
 
@@ -164,6 +194,7 @@ static struct mp_tensor *bmm(struct mp_runtime *rt, struct mp_tensor *a, struct 
     remember_factors(n, a, b);
     struct mp_tensor *out = mp_empty(rt, MP_SHAPE(mp_dim(a, 0), mp_dim(a, 1), mp_dim(b, 2)), a->dtype);
     mp_gemm_workspace(rt, false);
+    mp_record(rt, "bmm", MP_TENSORS(a, b), MP_TENSORS(out), MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }

@@ -131,6 +131,7 @@ struct mp_tensor *mp_empty_like(struct mp_runtime *rt, const struct mp_tensor *l
 static void to_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     out[0] = mp_empty_like(rt, g[0], (enum mp_dtype)n->dtype);
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type to_type = {"ToCopyBackward0", to_backward};
 
@@ -141,6 +142,7 @@ struct mp_tensor *mp_to(struct mp_runtime *rt, struct mp_tensor *x, enum mp_dtyp
     struct mp_scope scope = mp_begin(rt, "to", MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, &to_type, MP_TENSORS(x));
     struct mp_tensor *out = mp_empty_like(rt, x, dtype);
+    mp_record_copy(rt, "to", x, out);
     if (n)
         n->dtype = x->dtype;
     mp_track(rt, n, out);
@@ -162,6 +164,7 @@ struct mp_tensor *mp_add(struct mp_runtime *rt, struct mp_tensor *a, struct mp_t
     struct mp_scope scope = mp_begin(rt, "add", MP_TENSORS(a, b));
     struct mp_node *n = mp_node_new(rt, &add_type, MP_TENSORS(a, b));
     struct mp_tensor *out = pointwise2(rt, a, b);
+    mp_record(rt, "add", MP_TENSORS(a, b), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }
@@ -169,12 +172,32 @@ struct mp_tensor *mp_add(struct mp_runtime *rt, struct mp_tensor *a, struct mp_t
 void mp_add_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *y)
 {
     struct mp_node *n = mp_node_new(rt, &add_type, MP_TENSORS(x, y));
+    mp_record(rt, "add_", MP_TENSORS(x, y), MP_TENSORS(x), MP_NO_ATTRIBUTES);
     if (!n)
         return;
     struct mp_node *old = x->grad_fn;
     mp_track(rt, n, x);
     if (old)
         mp_node_unref(rt, old);
+}
+
+static void sub_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
+{
+    out[0] = mp_needs_input(n, 0) ? g[0] : NULL;
+    out[1] = mp_needs_input(n, 1) ? pointwise1(rt, g[0]) : NULL; /* negated */
+    if (out[1])
+        mp_record(rt, "neg", MP_TENSORS(g[0]), MP_TENSORS(out[1]), MP_NO_ATTRIBUTES);
+}
+static const struct mp_node_type sub_type = {"SubBackward0", sub_backward};
+
+struct mp_tensor *mp_sub(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b)
+{
+    struct mp_scope scope = mp_begin(rt, "sub", MP_TENSORS(a, b));
+    struct mp_node *n = mp_node_new(rt, &sub_type, MP_TENSORS(a, b));
+    struct mp_tensor *out = pointwise2(rt, a, b);
+    mp_record(rt, "sub", MP_TENSORS(a, b), MP_TENSORS(out), MP_NO_ATTRIBUTES);
+    mp_track(rt, n, out);
+    return mp_end(rt, &scope, out);
 }
 
 /* The gradient of the second factor is computed first (alphabetical order of the formulas: other, self). */
@@ -184,6 +207,7 @@ static void mul_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
         out[1] = pointwise2(rt, g[0], mp_saved_tensor(n, 1));
     if (mp_needs_input(n, 0))
         out[0] = pointwise2(rt, g[0], mp_saved_tensor(n, 0));
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type mul_type = {"MulBackward0", mul_backward};
 
@@ -194,6 +218,7 @@ struct mp_tensor *mp_mul(struct mp_runtime *rt, struct mp_tensor *a, struct mp_t
     mp_save(rt, n, mp_needs_input(n, 0) ? b : NULL);
     mp_save(rt, n, mp_needs_input(n, 1) ? a : NULL);
     struct mp_tensor *out = pointwise2(rt, a, b);
+    mp_record(rt, "mul", MP_TENSORS(a, b), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }
@@ -202,22 +227,30 @@ struct mp_tensor *mp_mul(struct mp_runtime *rt, struct mp_tensor *a, struct mp_t
 
 static void scale_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
-    (void)n;
     out[0] = pointwise1(rt, g[0]);
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_number("number", n->number)));
 }
 static const struct mp_node_type mul_number_type = {"MulBackward0", scale_backward};
 static const struct mp_node_type div_number_type = {"DivBackward0", scale_backward};
 static const struct mp_node_type neg_type = {"NegBackward0", scale_backward};
 
+struct unary_style {
+    bool save_input, save_output;
+    const char *attribute; /* name of the number; NULL: the operator has none */
+};
+
 static struct mp_tensor *unary(struct mp_runtime *rt, const char *op, const struct mp_node_type *type, struct mp_tensor *x,
-                               bool save_input, bool save_output)
+                               const struct unary_style style, double number)
 {
     struct mp_scope scope = mp_begin(rt, op, MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, type, MP_TENSORS(x));
-    if (save_input)
+    if (style.save_input)
         mp_save(rt, n, x);
     struct mp_tensor *out = pointwise1(rt, x);
-    if (save_output)
+    mp_record(rt, op, MP_TENSORS(x), MP_TENSORS(out), MP_ATTRIBUTES(mp_number(style.attribute, number)));
+    if (n)
+        n->number = number;
+    if (style.save_output)
         mp_save_output(rt, n, out);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
@@ -225,40 +258,42 @@ static struct mp_tensor *unary(struct mp_runtime *rt, const char *op, const stru
 
 struct mp_tensor *mp_add_number(struct mp_runtime *rt, struct mp_tensor *x, double number)
 {
-    (void)number;
-    return unary(rt, "add", &add_type, x, false, false);
+    return unary(rt, "add", &add_type, x, (struct unary_style){.attribute = "number"}, number);
 }
 
 struct mp_tensor *mp_mul_number(struct mp_runtime *rt, struct mp_tensor *x, double number)
 {
-    (void)number;
-    return unary(rt, "mul", &mul_number_type, x, false, false);
+    return unary(rt, "mul", &mul_number_type, x, (struct unary_style){.attribute = "number"}, number);
 }
 
 struct mp_tensor *mp_div_number(struct mp_runtime *rt, struct mp_tensor *x, double number)
 {
-    (void)number;
-    return unary(rt, "div", &div_number_type, x, false, false);
+    return unary(rt, "div", &div_number_type, x, (struct unary_style){.attribute = "number"}, number);
 }
 
-struct mp_tensor *mp_neg(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "neg", &neg_type, x, false, false); }
+struct mp_tensor *mp_neg(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "neg", &neg_type, x, (struct unary_style){0}, -1); }
 
 /* ---- activations: one saved tensor, one product in backward ---- */
+
+static const struct unary_style of_input = {.save_input = true}, of_output = {.save_output = true};
 
 static void saved_product_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     out[0] = pointwise2(rt, g[0], mp_saved_tensor(n, 0));
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_number(n->number > 0 ? "p" : NULL, n->number)));
 }
 static const struct mp_node_type tanh_type = {"TanhBackward0", saved_product_backward};
 static const struct mp_node_type relu_type = {"ReluBackward0", saved_product_backward};
+static const struct mp_node_type sigmoid_type = {"SigmoidBackward0", saved_product_backward};
 static const struct mp_node_type gelu_type = {"GeluBackward0", saved_product_backward};
 static const struct mp_node_type silu_type = {"SiluBackward0", saved_product_backward};
 static const struct mp_node_type dropout_type = {"NativeDropoutBackward0", saved_product_backward};
 
-struct mp_tensor *mp_tanh(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "tanh", &tanh_type, x, false, true); }
-struct mp_tensor *mp_relu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "relu", &relu_type, x, false, true); }
-struct mp_tensor *mp_gelu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "gelu", &gelu_type, x, true, false); }
-struct mp_tensor *mp_silu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "silu", &silu_type, x, true, false); }
+struct mp_tensor *mp_tanh(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "tanh", &tanh_type, x, of_output, 0); }
+struct mp_tensor *mp_relu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "relu", &relu_type, x, of_output, 0); }
+struct mp_tensor *mp_sigmoid(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "sigmoid", &sigmoid_type, x, of_output, 0); }
+struct mp_tensor *mp_gelu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "gelu", &gelu_type, x, of_input, 0); }
+struct mp_tensor *mp_silu(struct mp_runtime *rt, struct mp_tensor *x) { return unary(rt, "silu", &silu_type, x, of_input, 0); }
 
 /* native_dropout: a mask of bytes beside the result. Off in evaluation and at p = 0: the input comes back. */
 struct mp_tensor *mp_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p)
@@ -269,6 +304,10 @@ struct mp_tensor *mp_dropout(struct mp_runtime *rt, struct mp_tensor *x, double 
     struct mp_node *n = mp_node_new(rt, &dropout_type, MP_TENSORS(x));
     struct mp_tensor *mask = mp_empty_like(rt, x, MP_BOOL);
     struct mp_tensor *out = mp_empty_like(rt, x, x->dtype);
+    mp_record(rt, "dropout", MP_TENSORS(x), MP_TENSORS(out, mask), MP_ATTRIBUTES(mp_number("p", p), mp_integer("seed", rt->n_random)));
+    rt->n_random++;
+    if (n)
+        n->number = p;
     mp_save_output(rt, n, mask);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
@@ -283,14 +322,15 @@ static void pow_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
     pointwise1(rt, x);
     struct mp_tensor *scaled = pointwise1(rt, x);
     out[0] = pointwise2(rt, g[0], scaled);
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_number("exponent", n->number)));
 }
 static const struct mp_node_type pow_type = {"PowBackward0", pow_backward};
 
 struct mp_tensor *mp_pow(struct mp_runtime *rt, struct mp_tensor *x, double exponent)
 {
-    (void)exponent;
+    const struct unary_style style = {.save_input = true, .attribute = "exponent"};
     struct mp_scope scope = mp_begin(rt, "pow", MP_TENSORS(x));
-    return mp_end(rt, &scope, unary(rt, "pow", &pow_type, mp_cast_float(rt, x), true, false));
+    return mp_end(rt, &scope, unary(rt, "pow", &pow_type, mp_cast_float(rt, x), style, exponent));
 }
 
 /* -0.5 * grad * result^3 */
@@ -299,11 +339,12 @@ static void rsqrt_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
     struct mp_tensor *half = pointwise1(rt, g[0]);
     struct mp_tensor *cube = pointwise1(rt, mp_saved_tensor(n, 0));
     out[0] = pointwise2(rt, half, cube);
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type rsqrt_type = {"RsqrtBackward0", rsqrt_backward};
 
 struct mp_tensor *mp_rsqrt(struct mp_runtime *rt, struct mp_tensor *x)
 {
     struct mp_scope scope = mp_begin(rt, "rsqrt", MP_TENSORS(x));
-    return mp_end(rt, &scope, unary(rt, "rsqrt", &rsqrt_type, mp_cast_float(rt, x), false, true));
+    return mp_end(rt, &scope, unary(rt, "rsqrt", &rsqrt_type, mp_cast_float(rt, x), of_output, 0));
 }

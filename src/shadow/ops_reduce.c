@@ -145,7 +145,7 @@ static void reduce_kernel(struct mp_runtime *rt, struct mp_tensor x, unsigned di
     mp_storage_unref(rt, partial);
 }
 
-struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim)
+static struct mp_tensor *reduce_as(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim, enum mp_dtype dtype)
 {
     struct mp_shape shape = x->shape, squeezed = {0, {0}};
     for (int i = 0; i < x->shape.n; i++) {
@@ -154,7 +154,7 @@ struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned
         else
             squeezed.d[squeezed.n++] = shape.d[i];
     }
-    struct mp_tensor *out = mp_empty(rt, keepdim ? shape : squeezed, x->dtype);
+    struct mp_tensor *out = mp_empty(rt, keepdim ? shape : squeezed, dtype);
     struct mp_storage *accumulator = NULL; /* parts of half types add up in float */
     if (mp_dtype_is_half(x->dtype) && !addressable(x))
         accumulator = mp_storage_new(rt, 4 * (uint64_t)mp_numel(out));
@@ -162,6 +162,11 @@ struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned
     if (accumulator)
         mp_storage_unref(rt, accumulator);
     return out;
+}
+
+struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim)
+{
+    return reduce_as(rt, x, dims, keepdim, (enum mp_dtype)x->dtype);
 }
 
 struct mp_tensor *mp_sum_to(struct mp_runtime *rt, struct mp_tensor *t, const struct mp_shape *shape)
@@ -174,6 +179,8 @@ struct mp_tensor *mp_sum_to(struct mp_runtime *rt, struct mp_tensor *t, const st
         if (i < lead || (shape->d[i - lead] == 1 && t->shape.d[i] != 1))
             dims |= 1u << i;
     struct mp_tensor *sum = dims ? mp_reduce(rt, t, dims, true) : t;
+    if (dims)
+        mp_record(rt, "sum", MP_TENSORS(t), MP_TENSORS(sum), MP_ATTRIBUTES(mp_integer("dims", dims)));
     return lead ? mp_view(rt, sum, *shape) : sum;
 }
 
@@ -181,7 +188,7 @@ struct mp_tensor *mp_sum_to(struct mp_runtime *rt, struct mp_tensor *t, const st
 
 static void mean_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
-    out[0] = mp_div_number(rt, mp_expand(rt, g[0], n->shape), 1);
+    out[0] = mp_div_number(rt, mp_expand(rt, g[0], n->shape), (double)n->shape.d[n->shape.n - 1]);
 }
 static const struct mp_node_type mean_type = {"MeanBackward1", mean_backward};
 
@@ -190,6 +197,7 @@ struct mp_tensor *mp_mean_last(struct mp_runtime *rt, struct mp_tensor *x)
     struct mp_scope scope = mp_begin(rt, "mean", MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, &mean_type, MP_TENSORS(x));
     struct mp_tensor *out = mp_reduce(rt, x, 1u << (x->shape.n - 1), true);
+    mp_record(rt, "mean", MP_TENSORS(x), MP_TENSORS(out), MP_ATTRIBUTES(mp_integer("dims", INT64_C(1) << (x->shape.n - 1))));
     if (n)
         n->shape = x->shape;
     mp_track(rt, n, out);
@@ -203,12 +211,15 @@ static void sum_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
 }
 static const struct mp_node_type sum_type = {"SumBackward1", sum_backward};
 
+/* Autocast hands the kernel float32 as its result type: no cast of the operand. */
 struct mp_tensor *mp_sum(struct mp_runtime *rt, struct mp_tensor *x, int dim, bool keepdim)
 {
     struct mp_scope scope = mp_begin(rt, "sum", MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, &sum_type, MP_TENSORS(x));
     dim = dim < 0 ? dim + x->shape.n : dim;
-    struct mp_tensor *out = mp_reduce(rt, x, 1u << dim, keepdim);
+    const bool widened = rt->autocast && mp_dtype_is_half((enum mp_dtype)x->dtype);
+    struct mp_tensor *out = reduce_as(rt, x, 1u << dim, keepdim, widened ? MP_F32 : (enum mp_dtype)x->dtype);
+    mp_record(rt, "sum", MP_TENSORS(x), MP_TENSORS(out), MP_ATTRIBUTES(mp_integer("dims", INT64_C(1) << dim)));
     if (n) {
         n->shape = x->shape;
         n->arg[0] = dim;
@@ -225,6 +236,7 @@ static void softmax_backward(struct mp_runtime *rt, struct mp_node *n, struct mp
 {
     out[0] = mp_empty(rt, g[0]->shape, (enum mp_dtype)n->dtype);
     mp_pointwise(rt, MP_TENSORS(g[0], mp_saved_tensor(n, 0)));
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type softmax_type = {"SoftmaxBackward0", softmax_backward};
 
@@ -241,6 +253,7 @@ struct mp_tensor *mp_softmax(struct mp_runtime *rt, struct mp_tensor *x, int dty
         mp_empty_strided(rt, t->shape, stride, t->dtype);
     }
     struct mp_tensor *out = mp_empty(rt, t->shape, result);
+    mp_record(rt, "softmax", MP_TENSORS(t), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     if (n)
         n->dtype = t->dtype;
     mp_save_output(rt, n, out);
@@ -273,7 +286,6 @@ static void partial_row_gradients(struct mp_runtime *rt, struct mp_node *n, int6
 static void layer_norm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     struct mp_tensor *x = mp_saved_tensor(n, 1);
-    (void)g;
     if (mp_needs_input(n, 0))
         out[0] = mp_empty(rt, x->shape, x->dtype);
     for (int i = 1; i < 3; i++)
@@ -281,6 +293,7 @@ static void layer_norm_backward(struct mp_runtime *rt, struct mp_node *n, struct
             out[i] = mp_empty(rt, n->shape, (enum mp_dtype)n->dtype);
     if (out[1] && out[2])
         partial_row_gradients(rt, n, mp_numel(x) / mp_dim(x, -1), out);
+    mp_record_node(rt, n, g, out, MP_NO_ATTRIBUTES);
 }
 static const struct mp_node_type layer_norm_type = {"NativeLayerNormBackward0", layer_norm_backward};
 
@@ -299,6 +312,7 @@ struct mp_tensor *mp_layer_norm(struct mp_runtime *rt, struct mp_tensor *x, stru
     const int64_t rows = mp_numel(x) / MP_MAX(mp_dim(x, -1), 1);
     struct mp_tensor *mean = mp_empty(rt, MP_SHAPE(rows), MP_F32);
     struct mp_tensor *rstd = mp_empty(rt, MP_SHAPE(rows), MP_F32);
+    mp_record(rt, "layer_norm", MP_TENSORS(x, weight, bias), MP_TENSORS(out, mean, rstd), MP_ATTRIBUTES(mp_number("eps", rt->norm_eps)));
     if (n) {
         n->shape = weight->shape;
         n->dtype = weight->dtype;

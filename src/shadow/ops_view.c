@@ -149,6 +149,7 @@ static struct mp_tensor *clone_strided(struct mp_runtime *rt, struct mp_tensor *
     struct mp_scope scope = mp_begin(rt, "clone", MP_TENSORS(x));
     struct mp_node *n = mp_node_new(rt, &clone_type, MP_TENSORS(x));
     struct mp_tensor *out = stride ? mp_empty_strided(rt, x->shape, stride, x->dtype) : mp_empty_like(rt, x, x->dtype);
+    mp_record_copy(rt, "clone", x, out);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }
@@ -269,6 +270,7 @@ struct mp_tensor *mp_unsqueeze(struct mp_runtime *rt, struct mp_tensor *x, int d
 static void slice_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     out[0] = mp_empty(rt, n->shape, g[0]->dtype); /* zeros, then the part is copied in */
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_integer("dim", n->arg[0]), mp_integer("from", n->arg[1]), mp_integer("step", n->perm[0])));
 }
 static void alias_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
@@ -278,13 +280,26 @@ static void alias_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
 static const struct mp_node_type slice_type = {"SliceBackward0", slice_backward};
 static const struct mp_node_type alias_type = {"AliasBackward0", alias_backward};
 
+static void remember_slice(struct mp_node *n, int dim, int64_t from, int step)
+{
+    if (!n)
+        return;
+    n->arg[0] = dim;
+    n->arg[1] = from;
+    n->perm[0] = step;
+}
+
 struct mp_tensor *mp_slice(struct mp_runtime *rt, struct mp_tensor *x, int dim, int64_t from, int64_t to)
 {
     struct mp_shape shape = x->shape;
     dim = dim < 0 ? dim + shape.n : dim;
     shape.d[dim] = to - from;
     const bool whole = shape.d[dim] == x->shape.d[dim];
-    return end_view(rt, x, make_view(rt, x, shape, x->stride, whole ? &alias_type : &slice_type, NULL));
+    struct mp_node *n;
+    struct mp_tensor *out = make_view(rt, x, shape, x->stride, whole ? &alias_type : &slice_type, &n);
+    out->offset += from * x->stride[dim];
+    remember_slice(n, dim, from, 1);
+    return end_view(rt, x, out);
 }
 
 static void split_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
@@ -293,6 +308,7 @@ static void split_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
     while (!g[first])
         first++;
     out[0] = mp_empty(rt, n->shape, g[first]->dtype);
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_integer("dim", n->arg[0])));
 }
 static const struct mp_node_type split_type = {"SplitBackward0", split_backward};
 
@@ -302,21 +318,75 @@ void mp_split(struct mp_runtime *rt, struct mp_tensor *x, int count, int dim, st
     dim = dim < 0 ? dim + shape.n : dim;
     shape.d[dim] /= count;
     struct mp_node *n = mp_node_new(rt, &split_type, MP_TENSORS(x));
-    if (n)
+    if (n) {
         n->shape = x->shape;
+        n->arg[0] = dim;
+    }
     for (int i = 0; i < count; i++) {
         out[i] = mp_alias(rt, x, shape, x->stride, x->base ? x->base : x);
+        out[i]->offset += i * shape.d[dim] * x->stride[dim];
         mp_track(rt, n, out[i]);
     }
     mp_discard(rt, x);
 }
 
+static const struct mp_node_type split_sizes_type = {"SplitWithSizesBackward0", split_backward};
+
+void mp_split_sizes(struct mp_runtime *rt, struct mp_tensor *x, int count, const int64_t *sizes, int dim, struct mp_tensor **out)
+{
+    struct mp_shape shape = x->shape;
+    dim = dim < 0 ? dim + shape.n : dim;
+    struct mp_node *n = mp_node_new(rt, &split_sizes_type, MP_TENSORS(x));
+    if (n) {
+        n->shape = x->shape;
+        n->arg[0] = dim;
+    }
+    int64_t from = 0;
+    for (int i = 0; i < count; i++) {
+        shape.d[dim] = sizes[i];
+        out[i] = mp_alias(rt, x, shape, x->stride, x->base ? x->base : x);
+        out[i]->offset += from * x->stride[dim];
+        from += sizes[i];
+        mp_track(rt, n, out[i]);
+    }
+    mp_discard(rt, x);
+}
+
+struct mp_tensor *mp_every_other(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_shape shape = x->shape;
+    int64_t stride[MP_MAX_DIMS];
+    memcpy(stride, x->stride, sizeof stride);
+    shape.d[shape.n - 1] /= 2;
+    stride[shape.n - 1] *= 2;
+    struct mp_node *n;
+    struct mp_tensor *out = make_view(rt, x, shape, stride, &slice_type, &n);
+    remember_slice(n, shape.n - 1, 0, 2);
+    return end_view(rt, x, out);
+}
+
+static const struct mp_node_type select_type = {"SelectBackward0", slice_backward};
+
+struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_shape shape = {.n = x->shape.n - 1, .d = {x->shape.d[0]}};
+    int64_t stride[MP_MAX_DIMS] = {x->stride[0]};
+    for (int i = 2; i < x->shape.n; i++) {
+        shape.d[i - 1] = x->shape.d[i];
+        stride[i - 1] = x->stride[i];
+    }
+    return end_view(rt, x, make_view(rt, x, shape, stride, &select_type, NULL));
+}
+
 static void cat_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
+    int64_t from = 0;
     for (int i = 0; i < n->n_inputs; i++) {
         struct mp_shape shape = g[0]->shape;
         shape.d[n->arg[0]] = n->perm[i];
         out[i] = mp_alias(rt, g[0], shape, g[0]->stride, g[0]->base ? g[0]->base : g[0]);
+        out[i]->offset += from * g[0]->stride[n->arg[0]];
+        from += n->perm[i];
     }
 }
 static const struct mp_node_type cat_type = {"CatBackward0", cat_backward};
@@ -334,6 +404,7 @@ struct mp_tensor *mp_cat(struct mp_runtime *rt, int count, struct mp_tensor *con
             n->perm[i] = (int)x[i]->shape.d[dim];
     }
     struct mp_tensor *out = mp_empty(rt, shape, mp_promote(count, x));
+    mp_record(rt, "cat", count, x, MP_TENSORS(out), MP_ATTRIBUTES(mp_integer("dim", dim)));
     if (n)
         n->arg[0] = dim;
     mp_track(rt, n, out);

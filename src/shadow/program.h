@@ -10,6 +10,7 @@
  *     TAG   id category         the storage turns out to be something else: a temporary that autograd saved
  *                               is an activation from here on; a gradient that is taken over becomes .grad
  *     RECORD_STREAM id stream   the storage is used on another stream
+ *     DRIVER kind               the driver takes or gives back memory of its own: where later segments lie changes
  *
  * Operation records (inputs, outputs, attributes) are only kept when asked for (`fit --program`).
  */
@@ -26,7 +27,16 @@ enum mp_event_kind {
     MP_EVENT_EMPTY_CACHE,
     MP_EVENT_TAG,
     MP_EVENT_RECORD_STREAM,
-    MP_EVENT_OP, /* id: index into ops[] */
+    MP_EVENT_DRIVER, /* id: enum mp_driver_event */
+    MP_EVENT_OP,     /* id: index into ops[] */
+};
+
+/* What the driver does beside the program's own requests. */
+enum mp_driver_event {
+    MP_DRIVER_FIRST_KERNEL, /* the first kernel's module is loaded */
+    MP_DRIVER_FIRST_FILL,   /* the first fill kernel: a large module, after which a range held since the start is free */
+    MP_DRIVER_FIRST_CUBLAS, /* the first thread creates its cuBLAS handle */
+    MP_DRIVER_CUBLAS,       /* another thread does */
 };
 
 /* What a storage is for. Every live byte has one, so the parts at any moment add up to the whole. */
@@ -75,8 +85,10 @@ struct mp_program {
     uint32_t n_phases, cap_phases;
     uint32_t n_allocs; /* ids 1 … n_allocs */
     uint64_t live_bytes, peak_bytes, peak_since_mark_bytes;
-    struct mp_op_record *ops; /* NULL unless recording */
-    uint32_t n_ops, cap_ops;
+    struct mp_op_record *ops; /* NULL unless recording; shadow/record.h */
+    struct mp_op_tensor *op_tensors;
+    struct mp_attribute *op_attributes;
+    uint32_t n_ops, cap_ops, n_op_tensors, cap_op_tensors, n_op_attributes, cap_op_attributes;
     bool keep_tags, keep_ops; /* what to record beside memory events */
 };
 

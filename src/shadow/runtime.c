@@ -180,6 +180,31 @@ void mp_mark(struct mp_runtime *rt, const char *format, ...)
 
 void mp_empty_cache(struct mp_runtime *rt) { add_event(rt, MP_EVENT_EMPTY_CACHE); }
 
+void mp_op_event(struct mp_runtime *rt, uint32_t index) { add_event(rt, MP_EVENT_OP)->id = index; }
+
+void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event)
+{
+    if (rt->loaded >> event & 1u)
+        return;
+    rt->loaded |= 1u << event;
+    add_event(rt, MP_EVENT_DRIVER)->id = (uint32_t)event;
+}
+
+void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift)
+{
+    struct mp_program *p = rt->program;
+    struct mp_event *e = add_event(rt, MP_EVENT_ALLOC);
+    *e = p->events[index];
+    e->id += shift;
+    if (e->kind == MP_EVENT_ALLOC) {
+        p->n_allocs++;
+        p->live_bytes += e->bytes;
+        p->peak_since_mark_bytes = MP_MAX(p->peak_since_mark_bytes, p->live_bytes);
+    } else if (e->kind == MP_EVENT_FREE) {
+        p->live_bytes -= e->bytes;
+    }
+}
+
 /* ---- storages ---- */
 
 struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes)
@@ -365,6 +390,7 @@ struct mp_tensor *mp_alias(struct mp_runtime *rt, const struct mp_tensor *t, str
     t->storage->refs++;
     struct mp_tensor *view = new_tensor(rt, t->storage, &shape, t->dtype);
     memcpy(view->stride, stride, sizeof view->stride);
+    view->offset = t->offset;
     view->base = mp_tensor_ref(base);
     return view;
 }

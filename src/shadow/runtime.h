@@ -77,6 +77,7 @@ struct mp_tensor {
     int32_t number;                /* place among the parameters that a wrapper watches, from 1; 0: not watched */
     struct mp_shape shape;
     int64_t stride[MP_MAX_DIMS];   /* in elements */
+    int64_t offset;                /* of the first element in the storage, in elements */
 };
 
 /* A Python frame: variables by address, in order of first assignment. */
@@ -160,6 +161,9 @@ struct mp_runtime {
     int n_buffers, cap_buffers;
 
     struct mp_storage *workspace[MP_THREADS][2]; /* cuBLAS, cuBLASLt */
+    int64_t n_random; /* random operators so far: the seed of the next */
+    double norm_eps;  /* of the model's norms; for records */
+    unsigned loaded;  /* bit per enum mp_driver_event that has happened */
     unsigned kernels; /* bit per enum mp_attention_kernel that has run: loaded kernels take memory outside the allocator */
 };
 
@@ -184,6 +188,12 @@ void mp_pool_give(struct mp_pool *pool, void *object);
 /** A phase ends: "it0.mb0.fwd". */
 void mp_mark(struct mp_runtime *rt, const char *format, ...) MP_PRINTF(2, 3);
 void mp_empty_cache(struct mp_runtime *rt);
+/** Used by record.c: operation number `index` ran here. */
+void mp_op_event(struct mp_runtime *rt, uint32_t index);
+/** The driver does something for the first time; later calls do nothing. */
+void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event);
+/** Write event number `index` of the program again, its storage `shift` further on; marks are the caller's. */
+void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift);
 
 /* Storages. */
 struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes);
