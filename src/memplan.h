@@ -37,7 +37,10 @@ enum memplan_status {
 #undef X
 };
 
-/** The first thing that went wrong; untouched on success. The text is one line, without a full stop. */
+/**
+ * The first thing that went wrong; untouched on success. The text is one line, without a full
+ * stop.
+ */
 struct memplan_error {
     enum memplan_status status;
     char text[1024];

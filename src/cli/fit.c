@@ -2,11 +2,12 @@
 /* `memplan fit`: does the job fit, and what does it take. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "report/history.h"
 #include "report/report.h"
 
 struct fit_options {
     bool json, no_advice, max_batch;
-    const char *output;
+    const char *output, *snapshot;
     int color;
 };
 
@@ -18,6 +19,8 @@ static const struct mp_option options[] = {
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct fit_options, json), .group = "Output", .help = "print JSON"},
     {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, output),
      .group = "Output", .help = "write the report to FILE instead of standard output"},
+    {.name = "snapshot", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, snapshot), .group = "Output",
+     .help = "write the predicted history as a PyTorch memory snapshot, for its memory viewer"},
     {.name = "color", .argument = "WHEN", .kind = MP_OPTION_CHOICE, .target = offsetof(struct fit_options, color), .group = "Output",
      .help = "auto, always or never (default auto)", .values = "auto|always|never"},
 };
@@ -76,6 +79,16 @@ static enum memplan_status report_evaluation(const struct fit_options *o, struct
     return write_report(o, report, err);
 }
 
+static enum memplan_status write_snapshot(const char *path, const struct mp_run *run, struct memplan_error *err)
+{
+    struct mp_strbuf out = MP_STRBUF_INIT;
+    enum memplan_status status = mp_report_snapshot(run, &out, err);
+    if (!status)
+        status = mp_file_write(path, out.data, out.len, err);
+    mp_strbuf_release(&out);
+    return status;
+}
+
 static enum memplan_status fit(const struct fit_options *o, const struct mp_run_source *source, bool *fits, struct memplan_error *err)
 {
     struct mp_fit_report report = {0};
@@ -94,6 +107,8 @@ static enum memplan_status fit(const struct fit_options *o, const struct mp_run_
     *fits = report.has_max_batch ? report.max_batch > 0 : e.fits;
     status = report_evaluation(o, source->arena, &report, &e, err);
     mp_evaluation_release(&e);
+    if (!status && o->snapshot)
+        status = write_snapshot(o->snapshot, &run, err);
     return status;
 }
 

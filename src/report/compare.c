@@ -237,9 +237,11 @@ static void add_refused(struct mp_comparison *c, const struct mp_measured_line *
     }
     mp_table_cell(c->table, "%s", line->id);
     mp_table_cell(c->table, unsupported ? "unsupported" : "error");
-    mp_table_cell(c->table, "%.100s", why->text);
-    for (int i = 0; i < 3; i++)
-        mp_table_cell(c->table, " ");
+    for (int i = 0; i < 4; i++)
+        mp_table_cell(c->table, "-");
+    mp_strbuf_addf(&c->notes, "%s: ", line->id);
+    mp_text_escape(&c->notes, why->text);
+    mp_strbuf_addch(&c->notes, '\n');
 }
 
 static enum memplan_status add_max_batch(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_run *run,
@@ -310,6 +312,7 @@ void mp_comparison_release(struct mp_comparison *c)
     for (int i = 0; i < MP_QUANTITY_COUNT; i++)
         free(c->errors[i].values);
     mp_strbuf_release(&c->json);
+    mp_strbuf_release(&c->notes);
     mp_table_free(c->table);
 }
 
@@ -417,6 +420,8 @@ void mp_comparison_write(struct mp_comparison *c, struct mp_strbuf *out)
         return;
     }
     mp_table_write(c->table, out, 0);
+    if (c->notes.len)
+        mp_strbuf_addf(out, "\n%s", mp_strbuf_text(&c->notes));
     text_summary(c, out);
 }
 

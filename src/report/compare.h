@@ -51,6 +51,7 @@ struct mp_comparison {
     struct mp_strbuf json;         /* the "runs" array, growing */
     struct mp_json_writer writer;
     struct mp_table *table;
+    struct mp_strbuf notes;        /* why lines could not be predicted */
     struct mp_errors errors[MP_QUANTITY_COUNT];
     uint64_t n_lines, n_ok, n_unsupported, n_failed, n_died_unseen; /* measured died, predicted fits */
     bool want_json;

@@ -189,6 +189,17 @@ static const struct {
     {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 151936, 3072, 596049920},
     {"qwen3-1.7b", "qwen3", 28, 2048, 16, 8, 151936, 6144, 1720574976},
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 151936, 12288, 8190735360},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 151936, 6144, 0},
+    {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 32000, 14336, 0},
+    {"phi3-mini", "phi3", 32, 3072, 32, 32, 32064, 8192, 0},
+    {"gemma2-2b", "gemma2", 26, 2304, 8, 4, 256000, 9216, 0},
+    {"starcoder2-3b", "starcoder2", 30, 3072, 24, 2, 49152, 12288, 0},
+    {"pythia-1.4b", "gpt_neox", 24, 2048, 16, 16, 50304, 8192, 0},
+    {"gpt-neo-1.3b", "gpt_neo", 24, 2048, 16, 16, 50257, 8192, 0},
+    {"opt-1.3b", "opt", 24, 2048, 32, 32, 50272, 8192, 0},
+    {"roberta-base", "roberta", 12, 768, 12, 12, 50265, 3072, 0},
+    {"t5-base", "t5", 24, 768, 12, 12, 32128, 3072, 0},
+    {"vit-base", "vit", 12, 768, 12, 12, 0, 3072, 0},
 };
 
 static bool is_tied(const struct mp_model *model)
@@ -227,12 +238,12 @@ START_TEST(shipped_models_are_as_published)
     ck_assert_msg(model != NULL, "%s", err.text);
     ck_assert_str_eq(model->model_type, shipped[_i].model_type);
     ck_assert_int_eq(mp_model_layers(model), shipped[_i].layers);
-    ck_assert_int_eq(mp_model_integer(model, "n_embd|hidden_size"), shipped[_i].hidden);
-    ck_assert_int_eq(mp_model_integer(model, "n_head|num_attention_heads"), shipped[_i].heads);
+    ck_assert_int_eq(mp_model_integer(model, "n_embd|hidden_size|d_model"), shipped[_i].hidden);
+    ck_assert_int_eq(mp_model_integer(model, "n_head|num_attention_heads|num_heads"), shipped[_i].heads);
     const int64_t kv = mp_model_integer(model, "num_key_value_heads");
     ck_assert_int_eq(kv > 0 ? kv : shipped[_i].heads, shipped[_i].kv_heads);
     ck_assert_int_eq(mp_model_integer(model, "vocab_size"), shipped[_i].vocabulary);
-    const int64_t inner = mp_model_integer(model, "intermediate_size");
+    const int64_t inner = mp_model_integer(model, "intermediate_size|ffn_dim|d_ff");
     ck_assert_int_eq(inner > 0 ? inner : 4 * shipped[_i].hidden, shipped[_i].inner);
     ck_assert_ptr_nonnull(mp_value_get(model->config, "_source"));
     if (shipped[_i].parameters > 0)
