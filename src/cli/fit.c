@@ -31,6 +31,7 @@ const struct mp_command mp_command_fit = {
     .options = options,
     .n_options = MP_ARRAY_LEN(options),
     .takes_run = true,
+    .exits = "  0 it fits\n  1 it does not fit\n",
     .examples = {"memplan fit --gpu A100-80G --model gpt-1.3b",
                  "memplan fit --gpu RTX4090-24G --model llama3.2-1b --precision bf16 --max-batch"},
 };

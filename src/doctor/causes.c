@@ -60,8 +60,8 @@ size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdict
     for (size_t i = 0; i < c->n_evidence; i++) {
         const struct mp_evidence *const e = &c->evidence[i];
         all[e->cause].score += e->weight;
-        if (e->weight > strongest[e->cause]) {
-            strongest[e->cause] = e->weight;
+        if (e->weight > 0 && mp_evidence_rank(e) > strongest[e->cause]) {
+            strongest[e->cause] = mp_evidence_rank(e);
             all[e->cause].evidence = e->text;
             all[e->cause].line = e->line;
         }

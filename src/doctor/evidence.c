@@ -53,3 +53,8 @@ void mp_evidence_add(struct mp_doctor_case *c, enum mp_cause cause, enum mp_evid
     c->evidence[c->n_evidence++] = (struct mp_evidence){
         .cause = cause, .kind = kind, .weight = weight, .line = line, .text = text};
 }
+
+int mp_evidence_rank(const struct mp_evidence *evidence)
+{
+    return 2 * evidence->weight + (evidence->kind != MP_EVIDENCE_WORD);
+}

@@ -86,6 +86,9 @@ struct mp_doctor_case {
 void mp_evidence_add(struct mp_doctor_case *c, enum mp_cause cause, enum mp_evidence_kind kind,
                      int weight, size_t line, const char *format, ...) MP_PRINTF(6, 7);
 
+/** For the order in which evidence is told: by weight; of equal ones, words last. */
+int mp_evidence_rank(const struct mp_evidence *evidence);
+
 /** Rules on the figures of the message and the tables (figures.c). */
 void mp_evidence_figures(struct mp_doctor_case *c);
 /** Rules on the traceback around the message (traceback.c). */

@@ -163,7 +163,7 @@ static const struct {
 };
 
 /* A figure that no clause follows within this many bytes is the end of the message. */
-#define CLAUSE_REACH 400
+#define CLAUSE_REACH  400
 #define MESSAGE_REACH 12000
 
 static const char request_words[] = "triedtoallocate";

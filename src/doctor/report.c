@@ -3,6 +3,8 @@
  * then what would help. */
 #include "doctor/report.h"
 
+#include <limits.h>
+
 #include "base/json.h"
 #include "base/table.h"
 #include "base/units.h"
@@ -182,6 +184,47 @@ static void add_fix(const struct mp_fix *fix, struct mp_strbuf *out)
     indented(out, fix->setting, "      ");
 }
 
+static void add_evidence(const char *text, size_t line, struct mp_strbuf *out)
+{
+    mp_strbuf_addf(out, "     %s", text);
+    if (line > 0) {
+        mp_strbuf_addf(out, " (line %zu)", line);
+    }
+    mp_strbuf_addch(out, '\n');
+}
+
+#define EVIDENCE_TOLD 3
+
+/* The strongest observations first. */
+static void evidence(const struct mp_diagnosis *d, const struct mp_verdict *v,
+                     struct mp_strbuf *out)
+{
+    int below = INT_MAX;
+    size_t told = 0;
+    while (told < EVIDENCE_TOLD) {
+        int next = 0;
+        for (size_t i = 0; i < d->c->n_evidence; i++) {
+            const struct mp_evidence *const e = &d->c->evidence[i];
+            const int rank = e->cause == v->cause && e->weight > 0 ? mp_evidence_rank(e) : 0;
+            next = rank < below && rank > next ? rank : next;
+        }
+        if (next == 0) {
+            break;
+        }
+        for (size_t i = 0; i < d->c->n_evidence && told < EVIDENCE_TOLD; i++) {
+            const struct mp_evidence *const e = &d->c->evidence[i];
+            if (e->cause == v->cause && e->weight > 0 && mp_evidence_rank(e) == next) {
+                add_evidence(e->text, e->line, out);
+                told++;
+            }
+        }
+        below = next;
+    }
+    if (told == 0 && v->evidence != NULL) {
+        add_evidence(v->evidence, v->line, out); /* of `unknown`: why */
+    }
+}
+
 void mp_diagnosis_text(const struct mp_diagnosis *d, struct mp_strbuf *out)
 {
     const struct mp_oom_message *const m = &d->c->message;
@@ -204,13 +247,9 @@ void mp_diagnosis_text(const struct mp_diagnosis *d, struct mp_strbuf *out)
     mp_strbuf_addstr(out, "\nverdict\n");
     for (size_t i = 0; i < d->n_verdicts; i++) {
         const struct mp_verdict *const v = &d->verdicts[i];
-        mp_strbuf_addf(out, "  %zu. %s, %.0f %%: %s\n     %s", i + 1, mp_cause_name(v->cause),
-                       100 * v->confidence, mp_cause_text(v->cause),
-                       v->evidence != NULL ? v->evidence : "");
-        if (v->line > 0) {
-            mp_strbuf_addf(out, " (line %zu)", v->line);
-        }
-        mp_strbuf_addch(out, '\n');
+        mp_strbuf_addf(out, "  %zu. %s, %.0f %%: %s\n", i + 1, mp_cause_name(v->cause),
+                       100 * v->confidence, mp_cause_text(v->cause));
+        evidence(d, v, out);
     }
     if (d->n_fixes > 0) {
         mp_strbuf_addstr(out, "\nwhat would help\n");

@@ -414,7 +414,8 @@ static uint64_t steps_done(const struct mp_doctor_text *text, size_t to, size_t 
     return 0;
 }
 
-#define VOCABULARY 30000 /* no hidden size is that large; the vocabularies of language models are  \
+#define VOCABULARY                                                                                 \
+    30000 /* no hidden size is that large; the vocabularies of language models are  \
                           */
 
 /* `empty_strided_cuda((s10, 1, 76032), …)` of compiled code: the last dimension of the tensor that

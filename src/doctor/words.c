@@ -9,11 +9,11 @@
  */
 #include "doctor/evidence.h"
 
-#define WORDS_MOST 7
-#define GAP 60
-#define WINDOW_BACK (96 * 1024)
+#define WORDS_MOST   7
+#define GAP          60
+#define WINDOW_BACK  (96 * 1024)
 #define WINDOW_AHEAD (48 * 1024)
-#define WINDOW_HEAD (16 * 1024)
+#define WINDOW_HEAD  (16 * 1024)
 
 struct phrase {
     const char *words;
@@ -558,14 +558,14 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '-' || c == '_';
 }
 
-/* Does the phrase match at `at`? The end of a word must be the end of a word of the text unless `*`
- * follows. */
-static bool match(const char *at, const char *end, const char *words)
+/* Where the phrase that begins at `at` ends; NULL when it is not there. The end of a word must be the
+ * end of a word of the text unless `*` follows. */
+static const char *match_end(const char *at, const char *end, const char *words)
 {
     bool word = false; /* the last thing matched was a letter of a word */
     for (;;) {
         if (*words == '\0') {
-            return !word || at == end || !is_letter(*at);
+            return !word || at == end || !is_letter(*at) ? at : NULL;
         }
         if (words[0] == '*') {
             while (at < end && is_letter(*at)) {
@@ -579,27 +579,29 @@ static bool match(const char *at, const char *end, const char *words)
                 at++;
             }
             if (at == begin) {
-                return false;
+                return NULL;
             }
             words++;
             word = true;
         } else if (strncmp(words, " .. ", 4) == 0) {
             if (word && at < end && is_letter(*at)) {
-                return false;
+                return NULL;
             }
             const char *const limit = at + MP_MIN((ptrdiff_t)GAP, end - at);
             for (; at < limit; at++) {
                 if (at + 1 < end && at[0] == '\n' && at[1] == '\n') {
-                    return false;
+                    return NULL;
                 }
-                if (!is_letter(at[0]) && at + 1 < end && match(at + 1, end, words + 4)) {
-                    return true;
+                const char *const rest =
+                    !is_letter(at[0]) && at + 1 < end ? match_end(at + 1, end, words + 4) : NULL;
+                if (rest != NULL) {
+                    return rest;
                 }
             }
-            return false;
+            return NULL;
         } else if (words[0] == ' ') {
             if (at == end || !is_space(*at)) {
-                return false;
+                return NULL;
             }
             while (at < end && is_space(*at)) {
                 at++;
@@ -608,13 +610,18 @@ static bool match(const char *at, const char *end, const char *words)
             word = false;
         } else {
             if (at == end || *at != *words) {
-                return false;
+                return NULL;
             }
             word = is_letter(*words);
             at++;
             words++;
         }
     }
+}
+
+static bool match(const char *at, const char *end, const char *words)
+{
+    return match_end(at, end, words) != NULL;
 }
 
 /* The part of the plain text that is read for words: all of a report; of a long log the head and
@@ -879,6 +886,27 @@ static double model_size(const struct window *w)
     return most;
 }
 
+/* What stands there: in one line, what was masked left out. */
+static const char *quote(struct mp_doctor_case *c, const char *at, const char *end,
+                         const char *words)
+{
+    const char *const behind = match_end(at, end, words);
+    char *const copy = behind != NULL ? mp_arena_alloc(c->arena, (size_t)(behind - at) + 1) : NULL;
+    if (copy == NULL) {
+        return words;
+    }
+    size_t n = 0;
+    for (; at < behind; at++) {
+        const char ch = (unsigned char)*at <= ' ' ? ' ' : *at;
+        if (ch != ' ' || (n > 0 && copy[n - 1] != ' ')) {
+            copy[n++] = ch;
+        }
+    }
+    n -= n > 0 && copy[n - 1] == ' ';
+    copy[n] = '\0';
+    return copy;
+}
+
 static void collect(struct mp_doctor_case *c, const struct window *w, const char *text,
                     const struct phrase *table, size_t n, int collected[MP_CAUSES])
 {
@@ -896,7 +924,8 @@ static void collect(struct mp_doctor_case *c, const struct window *w, const char
         const int weight = MP_MIN(table[i].weight + title, WORDS_MOST - collected[cause]);
         collected[cause] += weight;
         mp_evidence_add(c, cause, MP_EVIDENCE_WORD, weight, line_in_window(w, &c->text, at),
-                        "the text says \"%s\"", table[i].words);
+                        "the text says \"%s\"",
+                        quote(c, text + at, text + w->length, table[i].words));
     }
 }
 

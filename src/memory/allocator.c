@@ -989,10 +989,10 @@ static void release_cached_blocks(struct mp_allocator *a)
     }
 }
 
-void mp_allocator_driver_event(struct mp_allocator *a, unsigned event)
+void mp_allocator_driver_event(struct mp_allocator *a, unsigned event, uint64_t bytes)
 {
     if (a->placement.kind == MP_PLACE_PROCESS)
-        (void)mp_heap_driver_event(&a->heap, (enum mp_driver_event)event);
+        (void)mp_heap_driver_event(&a->heap, (enum mp_driver_event)event, bytes);
 }
 
 void mp_allocator_empty_cache(struct mp_allocator *a)

@@ -130,7 +130,7 @@ void mp_allocator_complete_block(struct mp_allocator *a, struct mp_block *block)
 void mp_allocator_empty_cache(struct mp_allocator *a);
 /** The driver takes or gives back memory of its own (enum mp_driver_event); only placement PROCESS
  * looks at it. */
-void mp_allocator_driver_event(struct mp_allocator *a, unsigned event);
+void mp_allocator_driver_event(struct mp_allocator *a, unsigned event, uint64_t bytes);
 
 /** What cudaMalloc can give changes (0: unbounded): others on the card come and go. */
 void mp_allocator_set_capacity(struct mp_allocator *a, uint64_t capacity_bytes);

@@ -332,14 +332,14 @@ static bool first_fill(struct mp_heap *heap)
     return !heap->failed;
 }
 
-bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event)
+bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes)
 {
     switch (event) {
     case MP_DRIVER_FIRST_KERNEL: return mp_heap_take(heap, 2 * MP_MIB) != 0;
     case MP_DRIVER_FIRST_FILL: return first_fill(heap);
     case MP_DRIVER_FIRST_CUBLAS:
-        return mp_heap_take(heap, 2 * MP_MIB) != 0 && mp_heap_take(heap, 64 * MP_MIB) != 0;
-    case MP_DRIVER_CUBLAS: return mp_heap_take(heap, 64 * MP_MIB) != 0;
+        return mp_heap_take(heap, 2 * MP_MIB) != 0 && mp_heap_take(heap, bytes) != 0;
+    case MP_DRIVER_CUBLAS: return mp_heap_take(heap, bytes) != 0;
     }
     return true;
 }

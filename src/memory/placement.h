@@ -57,7 +57,7 @@ void mp_heap_init(struct mp_heap *heap, uint64_t top);
  * host memory exhausted.
  */
 bool mp_heap_init_process(struct mp_heap *heap);
-bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event);
+bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes); /* bytes: of a cuBLAS handle */
 void mp_heap_release(struct mp_heap *heap);
 /** An address for bytes (> 0), or 0: no address space left, or (heap->failed) host memory
  * exhausted. */

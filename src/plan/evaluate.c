@@ -83,11 +83,11 @@ static bool replay_event(struct replay *r, const struct mp_event *event, uint32_
     case MP_EVENT_FREE:
         r->allocated_bytes -= r->blocks[id]->size;
         mp_allocator_release(r->allocator, r->blocks[id]);
-        return true;
+        return !mp_allocator_failed(r->allocator);
     case MP_EVENT_MARK: end_phase(r, event->id, step); return true;
-    case MP_EVENT_EMPTY_CACHE: mp_allocator_empty_cache(r->allocator); return true;
+    case MP_EVENT_EMPTY_CACHE: mp_allocator_empty_cache(r->allocator); return !mp_allocator_failed(r->allocator);
     case MP_EVENT_RECORD_STREAM: mp_allocator_record_stream(r->allocator, r->blocks[id], event->stream); return true;
-    case MP_EVENT_DRIVER: mp_allocator_driver_event(r->allocator, event->id); return true;
+    case MP_EVENT_DRIVER: mp_allocator_driver_event(r->allocator, event->id, event->bytes); return true;
     case MP_EVENT_TAG:
     case MP_EVENT_OP: return true;
     }

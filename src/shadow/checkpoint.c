@@ -99,7 +99,8 @@ static struct mp_saved pack_again(struct mp_runtime *rt, struct mp_saved_hook *h
     struct mp_recompute *r = (struct mp_recompute *)(void *)((char *)hook - offsetof(struct mp_recompute, again));
     struct place *place = &r->places[r->n_filled++];
     struct mp_tensor *detached = mp_take(rt, mp_detach(rt, t));
-    mp_tag(rt, detached->storage, MP_CATEGORY_ACTIVATION);
+    if (detached->storage->category == MP_CATEGORY_TEMPORARY)
+        mp_tag(rt, detached->storage, MP_CATEGORY_ACTIVATION);
     if (place->wanted)
         place->tensor = mp_tensor_ref(detached);
     *stop = r->n_filled == r->n_places;

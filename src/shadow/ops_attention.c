@@ -338,23 +338,47 @@ static struct mp_tensor *flash(struct mp_runtime *rt, const struct call *c)
 /* ---- memory-efficient ---- */
 
 /*
- * Blocks of bi queries by bj columns: for each a tile of floats with a head of 16 bytes. Half types with head sizes above 128 also
- * accumulate dk and dv in float32, for as many key blocks at once as keep the card busy.
+ * Backward works on blocks of bi queries by bj columns: for each a tile of floats with a head of 16 bytes. A kernel whose head size
+ * exceeds bi also accumulates dk and dv of half types in float32.
  */
-static uint64_t efficient_workspace(const struct mp_tensor *q)
+struct tile {
+    int64_t bi, bj;
+    bool accumulates;
+};
+
+/*
+ * The kernels are tried in a fixed order: the first that takes the head size and fits the card's shared memory per block, which
+ * 8.0, 9.0 and 10.0 have plenty of, 7.x, 8.6, 8.9 and 12.x not.
+ */
+static struct tile efficient_tile(const struct mp_gpu *gpu, enum mp_dtype dtype, int64_t dim, bool dropout)
+{
+    const int cc = gpu->compute_capability;
+    const bool half = mp_dtype_is_half(dtype), roomy = cc == 80 || cc == 90 || cc == 100 || cc == 103;
+    if (dim <= 64 || (!half && !roomy))
+        return (struct tile){64, 64, false};
+    if (!half)
+        return (struct tile){128, 64, false};
+    if (dim > 128)
+        return (struct tile){128, 64, true};
+    if (roomy)
+        return (struct tile){128, 128, false};
+    const bool narrow = (cc == 86 || cc == 89) && dim <= 96 && !dropout;
+    return narrow ? (struct tile){128, 64, false} : (struct tile){64, 64, true};
+}
+
+static uint64_t efficient_workspace(const struct mp_gpu *gpu, const struct mp_tensor *q, bool dropout)
 {
     const int64_t batch_heads = mp_dim(q, 0) * mp_dim(q, 1), seq = mp_dim(q, 2), dim = mp_dim(q, 3);
-    const bool half = mp_dtype_is_half(q->dtype);
-    const int64_t bi = dim <= 64 ? 64 : 128, bj = half && dim > 64 && dim <= 128 ? 128 : 64;
+    const struct tile t = efficient_tile(gpu, (enum mp_dtype)q->dtype, dim, dropout);
     int64_t accumulators = 0;
-    if (half && dim > 128) {
-        int64_t splits = ceil_div(seq, bj);
-        if (batch_heads >= 256 && seq <= 2 * bj)
+    if (t.accumulates) { /* for as many key blocks at once as keep the card busy */
+        int64_t splits = ceil_div(seq, t.bj);
+        if (batch_heads >= 256 && seq <= 2 * t.bj)
             splits = 1;
         splits = MP_MAX(MP_MIN(splits, 200 / batch_heads), 1);
-        accumulators = 2 * 4 * splits * bj * round_up(dim, bi);
+        accumulators = 2 * 4 * splits * t.bj * round_up(dim, t.bi);
     }
-    return (uint64_t)(batch_heads * (ceil_div(seq, bi) * ceil_div(dim, bj) * (16 + 4 * bi * bj) + accumulators));
+    return (uint64_t)(batch_heads * (ceil_div(seq, t.bi) * ceil_div(dim, t.bj) * (16 + 4 * t.bi * t.bj) + accumulators));
 }
 
 /* sum(grad * out) per row: ordinary operators in float32, inside the kernel in half types. What is left afloat is the result. */
@@ -388,7 +412,7 @@ static void efficient_backward(struct mp_runtime *rt, struct mp_node *n, struct 
     if (mp_needs_input(n, 3))
         mask_grad = mp_empty(rt, aligned, q->dtype);
     row_sums(rt, q, mp_dim(v, 3));
-    mp_scratch(rt, efficient_workspace(q));
+    mp_scratch(rt, efficient_workspace(rt->gpu, q, n->arg[0] != 0));
     if (mask_grad)
         out[3] = mp_alias(rt, mask_grad, mask_shape, mask_grad->stride, aligned.d[3] == keys ? NULL : mask_grad);
     record_backward(rt, n, g[0], out, false);
@@ -399,6 +423,8 @@ static struct mp_tensor *efficient(struct mp_runtime *rt, const struct call *c)
 {
     const int64_t batch = mp_dim(c->q, 0), heads = mp_dim(c->q, 1), seq = mp_dim(c->q, 2), dim = mp_dim(c->v, 3);
     struct mp_node *n = begin_fused(rt, &efficient_type, c);
+    if (n)
+        n->arg[0] = c->dropout > 0;
     struct mp_tensor *out = empty_bshd(rt, c->q, dim);
     struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(batch, heads, n ? round_up(seq, 32) : 0), MP_F32);
     if (mp_dtype_is_half(c->q->dtype) && dim > 128)

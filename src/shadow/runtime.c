@@ -182,12 +182,14 @@ void mp_empty_cache(struct mp_runtime *rt) { add_event(rt, MP_EVENT_EMPTY_CACHE)
 
 void mp_op_event(struct mp_runtime *rt, uint32_t index) { add_event(rt, MP_EVENT_OP)->id = index; }
 
-void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event)
+void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes)
 {
     if (rt->loaded >> event & 1u)
         return;
     rt->loaded |= 1u << event;
-    add_event(rt, MP_EVENT_DRIVER)->id = (uint32_t)event;
+    struct mp_event *e = add_event(rt, MP_EVENT_DRIVER);
+    e->id = (uint32_t)event;
+    e->bytes = bytes;
 }
 
 void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift)

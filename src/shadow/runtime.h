@@ -190,8 +190,8 @@ void mp_mark(struct mp_runtime *rt, const char *format, ...) MP_PRINTF(2, 3);
 void mp_empty_cache(struct mp_runtime *rt);
 /** Used by record.c: operation number `index` ran here. */
 void mp_op_event(struct mp_runtime *rt, uint32_t index);
-/** The driver does something for the first time; later calls do nothing. */
-void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event);
+/** The driver does something for the first time, taking `bytes` where that depends on the card; later calls do nothing. */
+void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes);
 /** Write event number `index` of the program again, its storage `shift` further on; marks are the caller's. */
 void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift);
 

@@ -113,6 +113,8 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_FSDP] = {"OBJECT", NULL, NULL,
                      "'{reshard_after_forward: true, mixed_precision: false}'", GROUP_PARALLEL,
                      false},
+    [MP_KEY_DEEPSPEED] = {"FILE", NULL, NULL, "ds_config.json: stage, buckets, offload",
+                          GROUP_PARALLEL, false},
 };
 
 const char *mp_run_key_text(enum mp_run_key key)
@@ -503,6 +505,26 @@ static void read_fsdp(struct reader *r, const struct mp_value *value)
     fsdp->replicas = part_integer(value, "replicas", 1);
 }
 
+/* The object itself, or the path of a file. */
+static void read_deepspeed(struct reader *r, const struct mp_value *value)
+{
+    struct memplan_error own = {0};
+    struct mp_strbuf text = MP_STRBUF_INIT;
+    const struct mp_value *config = value;
+    const char *path = "deepspeed";
+    if (value->kind == MP_STRING) {
+        path = value->as.string.text;
+        config = mp_spec_read_file(path, &text, &own) == MEMPLAN_STATUS_OK
+                     ? mp_json_parse(r->arena, path, mp_strbuf_text(&text), text.len, &own)
+                     : NULL;
+    }
+    if (config != NULL)
+        (void)mp_deepspeed_options_read(&r->run->deepspeed, path, config, &own);
+    mp_strbuf_release(&text);
+    if (own.status != MEMPLAN_STATUS_OK)
+        mp_problems_add(&r->problems, value, label(r, MP_KEY_DEEPSPEED), "%s", own.text);
+}
+
 static void read_parallel(struct reader *r, enum mp_run_key key, const struct mp_value *value)
 {
     struct mp_run *const run = r->run;
@@ -514,6 +536,8 @@ static void read_parallel(struct reader *r, enum mp_run_key key, const struct mp
         read_ddp(r, value);
     else if (key == MP_KEY_FSDP)
         read_fsdp(r, value);
+    else if (key == MP_KEY_DEEPSPEED)
+        read_deepspeed(r, value);
     else
         read_integer(r, key, value, 1, RANKS_MAX,
                      key == MP_KEY_WORLD ? &run->world : &run->gpus_per_node);
@@ -561,7 +585,8 @@ static void read_value(struct reader *r, enum mp_run_key key, const struct mp_va
     case MP_KEY_GPUS_PER_NODE:
     case MP_KEY_COLLECTIVES:
     case MP_KEY_DDP:
-    case MP_KEY_FSDP: read_parallel(r, key, value); break;
+    case MP_KEY_FSDP:
+    case MP_KEY_DEEPSPEED: read_parallel(r, key, value); break;
     case MP_RUN_KEYS:
     default: break;
     }
@@ -664,7 +689,8 @@ static bool is_text_key(enum mp_run_key key)
     case MP_KEY_INIT_DEVICE:
     case MP_KEY_USED:
     case MP_KEY_DATA_PARALLEL:
-    case MP_KEY_COLLECTIVES: return true;
+    case MP_KEY_COLLECTIVES:
+    case MP_KEY_DEEPSPEED: return true;
     default: return false;
     }
 }
@@ -887,11 +913,46 @@ static void check_layers(struct reader *r)
                         last, run->model->name, layers - 1);
 }
 
+static bool is_deepspeed(enum mp_parallel_kind kind)
+{
+    return kind == MP_PARALLEL_DEEPSPEED_ZERO1 || kind == MP_PARALLEL_DEEPSPEED_ZERO2 ||
+           kind == MP_PARALLEL_DEEPSPEED_ZERO3;
+}
+
+/* The stage from either side; batch, accumulation, type and optimizer as DeepSpeed's file has them. */
+static void join_deepspeed(struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    struct mp_deepspeed_options *const o = &run->deepspeed;
+    const int stage =
+        is_deepspeed(run->parallel) ? (int)run->parallel - MP_PARALLEL_DEEPSPEED_ZERO1 + 1 : 0;
+    if (stage == 0 && o->stage == 0)
+        return;
+    if (run->parallel != MP_PARALLEL_NONE && stage != o->stage && o->stage != 0)
+        mp_problems_add(&r->problems, NULL, "data_parallel",
+                        "\"%s\" is not stage %d of the deepspeed file",
+                        mp_parallel_text(run->parallel), o->stage);
+    if (o->stage == 0)
+        mp_deepspeed_options_init(o, stage);
+    run->parallel = (enum mp_parallel_kind)(MP_PARALLEL_DEEPSPEED_ZERO1 + o->stage - 1);
+    if (!mp_run_is_given(run, MP_KEY_BATCH) && o->micro_batch > 0)
+        run->batch = o->micro_batch;
+    if (!mp_run_is_given(run, MP_KEY_ACCUMULATE) && o->accumulate > 0)
+        run->accumulate = MP_MIN(o->accumulate, ACCUMULATE_MAX);
+    if (!mp_run_is_given(run, MP_KEY_PRECISION))
+        run->precision = o->half_fp16   ? MP_PRECISION_FP16
+                         : o->half_bf16 ? MP_PRECISION_BF16
+                                        : MP_PRECISION_FP32;
+    if (!mp_run_is_given(run, MP_KEY_OPTIMIZER) && o->has_optimizer)
+        run->optimizer = o->torch_adam ? MP_OPTIMIZER_ADAMW_FOREACH : MP_OPTIMIZER_ADAMW_FUSED;
+}
+
 /* Ranks, hosts, and who shares what. */
 static void check_parallel(const struct mp_run_source *source, struct reader *r)
 {
     struct mp_run *const run = r->run;
     const struct mp_value *const world = source->values[MP_KEY_WORLD];
+    join_deepspeed(r);
     if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
         mp_problems_add(&r->problems, world, "world", "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2",
                         run->world);
@@ -925,19 +986,27 @@ static void check_precision(struct reader *r)
 }
 
 /* What this release does not simulate. */
-static bool check_supported(const struct mp_run_source *source, struct memplan_error *err)
+static bool check_supported(const struct mp_run *run, struct memplan_error *err)
 {
-    const struct mp_value *const parallel = source->values[MP_KEY_DATA_PARALLEL];
-    if (parallel != NULL && strncmp(parallel->as.string.text, "deepspeed-", 10) == 0) {
-        (void)mp_error_set(
-            err, MEMPLAN_STATUS_UNSUPPORTED,
-            "%s: %s\"%s\" is not supported yet; ddp, zero1 and fsdp2 are",
-            source->origins[MP_KEY_DATA_PARALLEL],
-            is_flag(source->origins[MP_KEY_DATA_PARALLEL]) ? "" : "data_parallel: ",
-            parallel->as.string.text);
-        return false;
-    }
-    return true;
+    const bool amp =
+        run->precision == MP_PRECISION_AMP_BF16 || run->precision == MP_PRECISION_AMP_FP16;
+    if (!is_deepspeed(run->parallel))
+        return true;
+    if (run->parallel == MP_PARALLEL_DEEPSPEED_ZERO3)
+        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                           "data_parallel: \"deepspeed-zero3\" is not supported yet; fsdp2 shares "
+                           "the weights, too");
+    else if (amp)
+        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                           "precision: \"%s\" is not supported with DeepSpeed; bf16, fp16 and "
+                           "fp32 are",
+                           mp_precision_text(run->precision));
+    else if (run->lora != NULL)
+        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                           "lora: not supported with DeepSpeed; leave it out");
+    else
+        return true;
+    return false;
 }
 
 static void read_all(const struct mp_run_source *source, struct reader *r)
@@ -998,12 +1067,12 @@ const struct mp_run *mp_run_resolve(const struct mp_run_source *source, struct m
     read_all(source, &r);
     if (r.problems.n > 0)
         return NULL;
-    if (!check_supported(source, err) || !read_parts(source, run, err))
+    if (!read_parts(source, run, err))
         return NULL;
     complete(source, &r);
     if (r.no_memory)
         (void)out_of_memory(err);
-    return r.no_memory || r.problems.n > 0 ? NULL : run;
+    return r.no_memory || r.problems.n > 0 || !check_supported(run, err) ? NULL : run;
 }
 
 /* ---- describing ---- */

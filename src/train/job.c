@@ -13,6 +13,8 @@
  */
 #include "train/job.h"
 
+#include "train/deepspeed.h"
+
 static bool is_amp(enum mp_precision precision) { return precision == MP_PRECISION_AMP_BF16 || precision == MP_PRECISION_AMP_FP16; }
 
 int64_t mp_job_seq(const struct mp_run *run, int64_t n)
@@ -50,9 +52,10 @@ static void load_masks(struct mp_runtime *rt, struct mp_job *job)
         for (int64_t other = 0; other < n && !in->attention_mask; other++)
             if (job->data[other].seq == in->seq)
                 in->attention_mask = job->data[other].attention_mask;
-        if (!in->attention_mask)
+        if (!in->attention_mask) {
             in->attention_mask = mp_take(rt, mp_empty(rt, MP_SHAPE(in->batch, in->seq), MP_I64));
             mp_record(rt, "input", MP_NO_TENSORS, MP_TENSORS(in->attention_mask), MP_ATTRIBUTES(mp_text("kind", job->run->attention_mask == MP_MASK_PADDED ? "padding_mask" : "ones")));
+        }
     }
     rt->category = MP_CATEGORY_TEMPORARY;
 }
@@ -106,7 +109,8 @@ static void forward(struct mp_runtime *rt, struct mp_job *job, int64_t m)
     mp_outputs_release(rt, &old);
     set_loss(rt, job, out.loss);
     mp_autocast_exit(rt, &outer);
-    set_loss(rt, job, mp_div_number(rt, job->loss, (double)run->accumulate));
+    if (!job->parallel.deepspeed) /* its engine divides */
+        set_loss(rt, job, mp_div_number(rt, job->loss, (double)run->accumulate));
 }
 
 static void backward(struct mp_runtime *rt, struct mp_job *job)
@@ -138,7 +142,10 @@ static void micro_batch(struct mp_runtime *rt, struct mp_job *job, int64_t m)
     const struct mp_run *run = job->run;
     forward(rt, job, m);
     mp_mark(rt, "it%lld.mb%lld.fwd", (long long)job->iteration, (long long)m);
-    backward(rt, job);
+    if (job->parallel.deepspeed)
+        mp_deepspeed_backward(rt, job->parallel.deepspeed, job->loss, m == run->accumulate - 1);
+    else
+        backward(rt, job);
     mp_mark(rt, "it%lld.mb%lld.bwd", (long long)job->iteration, (long long)m);
     if (run->retain_losses)
         retain_loss(rt, job);
@@ -163,13 +170,18 @@ static void step(struct mp_runtime *rt, void *context)
     const long long i = (long long)job->iteration;
     for (int64_t m = 0; m < run->accumulate; m++)
         micro_batch(rt, job, m);
+    if (job->parallel.deepspeed) {
+        mp_deepspeed_step(rt, job->parallel.deepspeed);
+        mp_mark(rt, "it%lld.opt", i);
+        job->iteration++;
+        return;
+    }
     const bool scaled = run->precision == MP_PRECISION_AMP_FP16;
     if (run->clip_grad_norm) {
         if (scaled) {
             mp_scaler_unscale(rt, &job->scaler);
             mp_scaler_record_unscale(rt, &job->scaler, job->parallel.parameters, job->parallel.n_parameters);
         }
-
         mp_parallel_clip_grad_norm(rt, &job->parallel);
         mp_mark(rt, "it%lld.clip", i);
     }
@@ -184,7 +196,6 @@ static void step(struct mp_runtime *rt, void *context)
         mp_zero_grad(rt, job->parallel.parameters, job->parallel.n_parameters);
     else
         record_zeroing(rt, &job->parallel);
-
     if (run->empty_cache_each_step)
         mp_empty_cache(rt);
     mp_mark(rt, "it%lld.zero", i);

@@ -9,7 +9,8 @@
 
 void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n)
 {
-    *o = (struct mp_optimizer_instance){kind, parameters, n, mp_runtime_alloc(rt, (size_t)n * sizeof *o->state)};
+    *o = (struct mp_optimizer_instance){.kind = kind, .parameters = parameters, .n_parameters = n};
+    o->state = mp_runtime_alloc(rt, (size_t)n * sizeof *o->state);
 }
 
 static struct mp_tensor *scalar(struct mp_runtime *rt, enum mp_dtype dtype) { return mp_empty(rt, MP_SCALAR, dtype); }

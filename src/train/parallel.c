@@ -2,6 +2,7 @@
 /* One place where the training loop meets DDP, ZeroRedundancyOptimizer and fully_shard. */
 #include "train/parallel.h"
 
+#include "train/deepspeed.h"
 #include "train/optimizer.h"
 
 /*
@@ -57,6 +58,8 @@ void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct
     }
     if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
         p->ddp = mp_ddp_wrap(rt, run, net->parameters, net->n_parameters, p->parameters, p->n_parameters, &p->hooks);
+    if (run->deepspeed.stage > 0)
+        p->deepspeed = mp_deepspeed_wrap(rt, run, p->parameters, p->n_parameters, &p->hooks);
     choose_optimized(rt, p);
 }
 

@@ -19,6 +19,7 @@
 
 struct mp_ddp;
 struct mp_fsdp;
+struct mp_deepspeed;
 
 /* Streams of FSDP2; each has free lists of its own in the allocator. */
 enum mp_stream { MP_STREAM_MAIN, MP_STREAM_COPY_IN, MP_STREAM_REDUCE_SCATTER, MP_STREAM_ALL_REDUCE };
@@ -27,6 +28,7 @@ struct mp_parallel {
     const struct mp_run *run;
     struct mp_ddp *ddp;            /* DDP and zero1 */
     struct mp_fsdp *fsdp;
+    struct mp_deepspeed *deepspeed; /* its engine runs backward and step */
     struct mp_hooks hooks;
     struct mp_tensor **parameters; /* of the wrapped model: what is clipped and zeroed */
     int n_parameters;
