@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The command: finds the subcommand, checks that its output was written, and exits. */
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/units.h"
 #include "cli/cli.h"
@@ -59,7 +62,21 @@ static int finish(int status)
     return MP_EXIT_WORLD;
 }
 
+/*
+ * One evaluation after another asks for the same few megabytes: kept in the process, they need not be mapped and cleared each time,
+ * which is a third of the time of a sweep.
+ */
+static void keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+    enum { KEPT_BYTES = 256 << 20 };
+    (void)mallopt(M_MMAP_THRESHOLD, KEPT_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    keep_freed_memory();
     return finish(dispatch(argc, argv));
 }

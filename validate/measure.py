@@ -325,10 +325,11 @@ def train(torch, run, recorder):
         vocab = 2 if images else run["model"].get("vocab_size") or getattr(model, "module", model).config.vocab_size
         held = []
         data = [torch.randint(0, vocab, (batch,) if images else (batch, seq), device="cuda") for seq in lengths(run)]
-        pixels = None
+        pixels = []
         if images:
             size, channels = run["model"].get("image_size", 224), run["model"].get("num_channels", 3)
-            pixels = torch.randn(batch, channels, size, size, device="cuda")
+            dtype = next(model.parameters()).dtype
+            pixels = [torch.randn(batch, channels, size, size, device="cuda", dtype=dtype) for _ in data]
         masks = {}
         if get(run, "attention_mask"):
             masks = {seq: make_mask(torch, run, batch, seq) for seq in dict.fromkeys(lengths(run))}
@@ -339,7 +340,10 @@ def train(torch, run, recorder):
                 ids = data[(it * accumulate + mb) % len(data)]
                 kw = {"attention_mask": masks[ids.shape[1]]} if masks else {}
                 with torch.autocast("cuda", dtype=amp or torch.bfloat16, enabled=amp is not None):
-                    out = model(pixel_values=pixels, labels=ids) if images else model(input_ids=ids, labels=ids, **kw)
+                    if images:
+                        out = model(pixel_values=pixels[(it * accumulate + mb) % len(data)], labels=ids)
+                    else:
+                        out = model(input_ids=ids, labels=ids, **kw)
                     loss = out.loss
                 loss = loss / accumulate
                 mark("it%d.mb%d.fwd" % (it, mb))

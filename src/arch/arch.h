@@ -35,6 +35,7 @@ struct mp_inputs {
     struct mp_tensor *input_ids, *labels, *attention_mask; /* mask NULL when none is given */
     struct mp_tensor *pixel_values;                        /* vision models, instead of input_ids */
     int64_t batch, seq;
+    bool counted; /* the loss is a sum, divided by the number of tokens on the device (the Trainer does that) */
 };
 
 /* A key-value cache: DynamicCache, one pair per block. */
@@ -71,6 +72,7 @@ struct mp_family {
     bool eager_only;      /* has no sdpa attention */
     bool no_mask;         /* runs with an attention mask are not simulated */
     bool no_cache;        /* runs with a key-value cache are not simulated */
+    bool own_loss;        /* not the causal language-model loss: the Trainer is not simulated */
 };
 
 /** All families; NULL-terminated. */
@@ -170,13 +172,13 @@ struct mp_tensor *mp_apply_gated_mlp(struct mp_runtime *rt, struct mp_tensor *x,
 
 /** Causal language-model loss (transformers' ForCausalLMLoss): float logits, shifted labels. */
 struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits,
-                                 struct mp_tensor *labels);
+                                 const struct mp_inputs *in);
 /** hidden_states[:, 0:] through the head: logits of the whole sequence. */
 struct mp_tensor *mp_causal_head(struct mp_runtime *rt, struct mp_tensor *hidden,
                                  struct mp_tensor *head);
 /** The end of most causal models: head, loss, outputs. */
 void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head,
-                       struct mp_tensor *labels, struct mp_outputs *out);
+                       const struct mp_inputs *in, struct mp_outputs *out);
 
 /** position_ids = torch.arange(seq) + 0, as (1, seq). */
 struct mp_tensor *mp_position_ids(struct mp_runtime *rt, int64_t seq);

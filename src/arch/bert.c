@@ -335,7 +335,8 @@ const struct mp_family mp_family_bert = {.model_type = "bert",
                                           .n_blocks = n_blocks,
                                           .positions = positions,
                                           .build = build,
-                                          .forward = forward};
+                                          .forward = forward,
+    .own_loss = true};
 
 const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .architecture = "RobertaForMaskedLM",
@@ -343,4 +344,5 @@ const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .n_blocks = n_blocks,
                                             .positions = positions,
                                             .build = build,
-                                            .forward = forward};
+                                            .forward = forward,
+    .own_loss = true};

@@ -3,48 +3,46 @@
  * module. */
 #include "arch/arch.h"
 
-struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt,
-                                          const struct mp_layer *call,
+struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt, const struct mp_layer *call,
                                           const struct mp_pre_norm_block *b,
-                                          struct mp_tensor *hidden) {
-  struct mp_tensor *residual = NULL, *weights = NULL, *returned;
-  const double before = b->replaces ? b->dropout : 0,
-               within = b->replaces ? 0 : b->dropout;
-  struct mp_frame f;
-  MP_MODULE(rt, &f, &hidden);
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
-  mp_let(&f, &hidden, b->attention(rt, call, hidden, &returned));
-  mp_let(&f, &weights, returned);
-  mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
-  mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
-  mp_let(&f, &hidden, b->mlp(rt, call, hidden));
-  mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
-  mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
-  return mp_leave(&f, hidden);
+                                          struct mp_tensor *hidden)
+{
+    struct mp_tensor *residual = NULL, *weights = NULL, *returned;
+    const double before = b->replaces ? b->dropout : 0, within = b->replaces ? 0 : b->dropout;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
+    mp_let(&f, &hidden, b->attention(rt, call, hidden, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
+    mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
+    mp_let(&f, &hidden, b->mlp(rt, call, hidden));
+    mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
+    mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
+    return mp_leave(&f, hidden);
 }
 
-struct mp_tensor *
-mp_apply_gpt_block(struct mp_runtime *rt, const struct mp_layer *call,
-                   const struct mp_gpt_block *b, struct mp_tensor *hidden,
-                   struct mp_tensor *mask, struct mp_tensor **weights_out) {
-  struct mp_tensor *residual = NULL, *attended = NULL, *weights = NULL,
-                   *fed_forward = NULL, *returned;
-  struct mp_frame f;
-  MP_MODULE(rt, &f, &hidden, &mask);
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
-  mp_let(&f, &attended, b->attention(rt, call, hidden, mask, &returned));
-  mp_let(&f, &weights, returned);
-  mp_let(&f, &hidden, mp_add(rt, attended, residual));
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
-  mp_let(&f, &fed_forward,
-         mp_apply_mlp(rt, hidden, b->mlp, b->activation, b->dropout));
-  mp_let(&f, &hidden, mp_add(rt, residual, fed_forward));
-  if (weights_out)
-    mp_give(&f, weights_out, weights);
-  return mp_leave(&f, hidden);
+struct mp_tensor *mp_apply_gpt_block(struct mp_runtime *rt, const struct mp_layer *call,
+                                     const struct mp_gpt_block *b, struct mp_tensor *hidden,
+                                     struct mp_tensor *mask, struct mp_tensor **weights_out)
+{
+    struct mp_tensor *residual = NULL, *attended = NULL, *weights = NULL, *fed_forward = NULL,
+                     *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &mask);
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
+    mp_let(&f, &attended, b->attention(rt, call, hidden, mask, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &hidden, mp_add(rt, attended, residual));
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
+    mp_let(&f, &fed_forward, mp_apply_mlp(rt, hidden, b->mlp, b->activation, b->dropout));
+    mp_let(&f, &hidden, mp_add(rt, residual, fed_forward));
+    if (weights_out)
+        mp_give(&f, weights_out, weights);
+    return mp_leave(&f, hidden);
 }

@@ -310,9 +310,9 @@ struct mp_tensor *mp_apply_gated_mlp(struct mp_runtime *rt, struct mp_tensor *x,
 /* ---- loss ---- */
 
 /* F.pad(labels, (0, 1)), then labels[:, 1:].contiguous() */
-struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits, struct mp_tensor *labels)
+struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits, const struct mp_inputs *in)
 {
-    struct mp_tensor *shifted = NULL;
+    struct mp_tensor *labels = in->labels, *shifted = NULL, *loss = NULL;
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &logits, &labels);
     rt->category = MP_CATEGORY_LOGITS;
@@ -324,7 +324,9 @@ struct mp_tensor *mp_causal_loss(struct mp_runtime *rt, struct mp_tensor *logits
     mp_let(&f, &shifted, mp_contiguous(rt, mp_slice(rt, labels, 1, 1, seq + 1)));
     mp_let(&f, &logits, mp_view(rt, logits, MP_SHAPE(-1, vocabulary)));
     mp_let(&f, &shifted, mp_view(rt, shifted, MP_SHAPE(-1)));
-    struct mp_tensor *loss = mp_cross_entropy(rt, logits, shifted);
+    mp_let(&f, &loss, mp_cross_entropy(rt, logits, shifted));
+    if (in->counted)
+        mp_let(&f, &loss, mp_div_number(rt, loss, (double)(batch * seq)));
     rt->category = MP_CATEGORY_TEMPORARY;
     return mp_leave(&f, loss);
 }
@@ -336,13 +338,13 @@ struct mp_tensor *mp_causal_head(struct mp_runtime *rt, struct mp_tensor *hidden
     return logits;
 }
 
-void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, struct mp_tensor *labels, struct mp_outputs *out)
+void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, const struct mp_inputs *in, struct mp_outputs *out)
 {
     struct mp_tensor *logits = NULL, *loss = NULL;
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &hidden);
     mp_let(&f, &logits, mp_causal_head(rt, hidden, head));
-    mp_let(&f, &loss, mp_causal_loss(rt, logits, labels));
+    mp_let(&f, &loss, mp_causal_loss(rt, logits, in));
     mp_give(&f, &out->logits, logits);
     out->loss = mp_leave(&f, loss);
 }

@@ -10,26 +10,25 @@
 #include "arch/arch.h"
 
 struct mp_decoder_config {
-  int64_t vocabulary, positions, hidden, inner, n_blocks, heads, kv_heads,
-      head_dim;
-  int64_t sliding;             /* width of the window; 0: none */
-  int64_t first_sliding_block; /* blocks from here on have it, */
-  int64_t sliding_step;        /* every one of them or every second */
-  bool one_mask; /* one mask for all blocks, not one for each kind */
-  double dropout_attention;
-  enum mp_activation activation;
-  bool tied;
-  bool padding; /* the embedding has a padding index, whose row is filled with
+    int64_t vocabulary, positions, hidden, inner, n_blocks, heads, kv_heads, head_dim;
+    int64_t sliding;             /* width of the window; 0: none */
+    int64_t first_sliding_block; /* blocks from here on have it, */
+    int64_t sliding_step;        /* every one of them or every second */
+    bool one_mask;               /* one mask for all blocks, not one for each kind */
+    double dropout_attention;
+    enum mp_activation activation;
+    bool tied;
+    bool padding; /* the embedding has a padding index, whose row is filled with
                    zeros */
 };
 
 /* What transformers' configuration class of a family defaults to. */
 struct mp_decoder_defaults {
-  int64_t vocabulary, positions, hidden, inner, n_blocks, heads;
-  int64_t kv_heads; /* 0: as many as heads */
-  int64_t head_dim; /* 0: hidden / heads */
-  enum mp_activation activation;
-  bool tied, padding;
+    int64_t vocabulary, positions, hidden, inner, n_blocks, heads;
+    int64_t kv_heads; /* 0: as many as heads */
+    int64_t head_dim; /* 0: hidden / heads */
+    enum mp_activation activation;
+    bool tied, padding;
 };
 
 /** Read the common keys; problems go to c. */
@@ -41,60 +40,54 @@ int64_t mp_decoder_n_blocks(const void *config);
 int64_t mp_decoder_positions(const void *config, bool *hard);
 
 struct mp_decoder {
-  struct mp_tensor *embed, *inverse_frequencies, *head;
-  struct mp_tensor *embed_scale; /* gemma2: a 0-d buffer; NULL: none */
-  struct mp_norm_layer norm;
-  double dropout; /* of the embeddings */
-  bool softcap;   /* gemma2: tanh on the logits */
-  void (*block)(struct mp_runtime *rt, const struct mp_layer *call,
-                struct mp_tensor **args, struct mp_tensor **out);
+    struct mp_tensor *embed, *inverse_frequencies, *head;
+    struct mp_tensor *embed_scale; /* gemma2: a 0-d buffer; NULL: none */
+    struct mp_norm_layer norm;
+    double dropout; /* of the embeddings */
+    bool softcap;   /* gemma2: tanh on the logits */
+    void (*block)(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args,
+                  struct mp_tensor **out);
 };
 
 /** embed_tokens; the blocks follow. */
-void mp_decoder_open(struct mp_runtime *rt, struct mp_net *net,
-                     struct mp_decoder *d);
+void mp_decoder_open(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d);
 /** The rotary buffers over dim, then the head; the final norm is the family's.
  */
-void mp_decoder_close(struct mp_runtime *rt, struct mp_net *net,
-                      struct mp_decoder *d, int64_t rotary_dim);
+void mp_decoder_close(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d,
+                      int64_t rotary_dim);
 /** The family's forward(): embeddings, mask, rotary tables, blocks, norm, head,
  * loss. */
-void mp_decoder_forward(struct mp_runtime *rt, struct mp_net *net,
-                        const struct mp_inputs *in, struct mp_outputs *out);
+void mp_decoder_forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in,
+                        struct mp_outputs *out);
 
 /* Keyword tensors of a block call, in their places. */
 enum mp_decoder_keyword {
-  MP_KEYWORD_MASK,
-  MP_KEYWORD_COS,
-  MP_KEYWORD_SIN,
-  MP_KEYWORD_POSITION_IDS
+    MP_KEYWORD_MASK,
+    MP_KEYWORD_COS,
+    MP_KEYWORD_SIN,
+    MP_KEYWORD_POSITION_IDS
 };
 
 /* Grouped-head attention with rotary positions. */
 struct mp_rotary_attention {
-  struct mp_linear_layer q, k, v, o;
-  struct mp_tensor *q_norm,
-      *k_norm;    /* per head, before the rotation; NULL: none */
-  double dropout; /* of the output */
+    struct mp_linear_layer q, k, v, o;
+    struct mp_tensor *q_norm, *k_norm; /* per head, before the rotation; NULL: none */
+    double dropout;                    /* of the output */
 };
-struct mp_rotary_attention mp_rotary_attention_new(struct mp_runtime *rt,
-                                                   struct mp_net *net,
-                                                   bool qkv_bias, bool out_bias,
-                                                   bool head_norm);
-struct mp_tensor *
-mp_apply_rotary_attention(struct mp_runtime *rt, const struct mp_layer *call,
-                          const struct mp_rotary_attention *layer,
-                          const struct mp_eager_style *style,
-                          struct mp_tensor *hidden, struct mp_tensor **weights);
+struct mp_rotary_attention mp_rotary_attention_new(struct mp_runtime *rt, struct mp_net *net,
+                                                   bool qkv_bias, bool out_bias, bool head_norm);
+struct mp_tensor *mp_apply_rotary_attention(struct mp_runtime *rt, const struct mp_layer *call,
+                                            const struct mp_rotary_attention *layer,
+                                            const struct mp_eager_style *style,
+                                            struct mp_tensor *hidden, struct mp_tensor **weights);
 /** softmax in float32, back to the query's type: all but gemma2. */
 extern const struct mp_eager_style mp_rotary_eager;
 /** Attention over heads that are ready, through the cache; then the output
  * projection. */
-struct mp_tensor *
-mp_finish_attention(struct mp_runtime *rt, const struct mp_layer *call,
-                    const struct mp_eager_style *style, struct mp_frame *f,
-                    struct mp_tensor *query, struct mp_tensor **key,
-                    struct mp_tensor **value, const struct mp_linear_layer *out,
-                    struct mp_tensor **weights);
+struct mp_tensor *mp_finish_attention(struct mp_runtime *rt, const struct mp_layer *call,
+                                      const struct mp_eager_style *style, struct mp_frame *f,
+                                      struct mp_tensor *query, struct mp_tensor **key,
+                                      struct mp_tensor **value, const struct mp_linear_layer *out,
+                                      struct mp_tensor **weights);
 
 #endif

@@ -7,116 +7,115 @@
 #include "arch/decoder.h"
 
 struct config {
-  struct mp_decoder_config decoder;
-  struct mp_eager_style eager;
-  bool bias, cap_logits;
+    struct mp_decoder_config decoder;
+    struct mp_eager_style eager;
+    bool bias, cap_logits;
 };
 
 struct block {
-  struct mp_rotary_attention attention;
-  struct mp_gated_mlp mlp;
-  struct mp_norm_layer input_norm, post_attention_norm, pre_mlp_norm,
-      post_mlp_norm;
+    struct mp_rotary_attention attention;
+    struct mp_gated_mlp mlp;
+    struct mp_norm_layer input_norm, post_attention_norm, pre_mlp_norm, post_mlp_norm;
 };
 
 struct module {
-  struct mp_decoder decoder;
-  struct block *blocks;
+    struct mp_decoder decoder;
+    struct block *blocks;
 };
 
 /* A cap that is null is off. */
-static bool has_cap(const struct mp_config *c, const char *key) {
-  const struct mp_value *value = mp_value_get(c->model->config, key);
-  return !value || value->kind != MP_NULL;
+static bool has_cap(const struct mp_config *c, const char *key)
+{
+    const struct mp_value *value = mp_value_get(c->model->config, key);
+    return !value || value->kind != MP_NULL;
 }
 
-static const void *configure(struct mp_arena *arena, struct mp_config *c) {
-  static const struct mp_decoder_defaults defaults = {
-      256000, 8192, 2304, 9216, 26, 8, 4, 256, MP_GELU, true, true};
-  struct config *m = mp_arena_alloc(arena, sizeof *m);
-  if (!m)
-    return NULL;
-  mp_decoder_configure(c, &m->decoder, &defaults);
-  m->decoder.activation = mp_config_activation(c, "hidden_activation", MP_GELU);
-  m->decoder.sliding = mp_decoder_sliding(c, 4096);
-  m->decoder.sliding_step = 2;
-  m->bias = mp_config_bool(c, "attention_bias", false);
-  m->eager = (struct mp_eager_style){
-      .float_softmax = true, .softcap = has_cap(c, "attn_logit_softcapping")};
-  m->cap_logits = has_cap(c, "final_logit_softcapping");
-  return m;
+static const void *configure(struct mp_arena *arena, struct mp_config *c)
+{
+    static const struct mp_decoder_defaults defaults = {256000, 8192, 2304,    9216, 26,  8,
+                                                        4,      256,  MP_GELU, true, true};
+    struct config *m = mp_arena_alloc(arena, sizeof *m);
+    if (!m)
+        return NULL;
+    mp_decoder_configure(c, &m->decoder, &defaults);
+    m->decoder.activation = mp_config_activation(c, "hidden_activation", MP_GELU);
+    m->decoder.sliding = mp_decoder_sliding(c, 4096);
+    m->decoder.sliding_step = 2;
+    m->bias = mp_config_bool(c, "attention_bias", false);
+    m->eager = (struct mp_eager_style){.float_softmax = true,
+                                       .softcap = has_cap(c, "attn_logit_softcapping")};
+    m->cap_logits = has_cap(c, "final_logit_softcapping");
+    return m;
 }
 
 /* ---- forward ---- */
 
-static const struct block *block_of(const struct mp_layer *call) {
-  return &((const struct module *)((const struct mp_net *)call->model)->module)
-              ->blocks[call->index];
+static const struct block *block_of(const struct mp_layer *call)
+{
+    return &((const struct module *)((const struct mp_net *)call->model)->module)
+                ->blocks[call->index];
 }
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
-                          struct mp_tensor **args, struct mp_tensor **out) {
-  const struct config *c = ((const struct mp_net *)call->model)->config;
-  const struct block *b = block_of(call);
-  struct mp_tensor *hidden = args[0], *residual = NULL, *weights = NULL,
-                   *returned;
-  struct mp_frame f;
-  MP_MODULE(rt, &f, &hidden);
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->input_norm));
-  mp_let(&f, &hidden,
-         mp_apply_rotary_attention(rt, call, &b->attention, &c->eager, hidden,
-                                   &returned));
-  mp_let(&f, &weights, returned);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_attention_norm));
-  mp_let(&f, &hidden, mp_add(rt, residual, hidden));
-  mp_let(&f, &residual, hidden);
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->pre_mlp_norm));
-  mp_let(&f, &hidden,
-         mp_apply_gated_mlp(rt, hidden, &b->mlp, c->decoder.activation));
-  mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_mlp_norm));
-  mp_let(&f, &hidden, mp_add(rt, residual, hidden));
-  out[0] = mp_leave(&f, hidden);
+                          struct mp_tensor **args, struct mp_tensor **out)
+{
+    const struct config *c = ((const struct mp_net *)call->model)->config;
+    const struct block *b = block_of(call);
+    struct mp_tensor *hidden = args[0], *residual = NULL, *weights = NULL, *returned;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden);
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->input_norm));
+    mp_let(&f, &hidden,
+           mp_apply_rotary_attention(rt, call, &b->attention, &c->eager, hidden, &returned));
+    mp_let(&f, &weights, returned);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_attention_norm));
+    mp_let(&f, &hidden, mp_add(rt, residual, hidden));
+    mp_let(&f, &residual, hidden);
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->pre_mlp_norm));
+    mp_let(&f, &hidden, mp_apply_gated_mlp(rt, hidden, &b->mlp, c->decoder.activation));
+    mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_mlp_norm));
+    mp_let(&f, &hidden, mp_add(rt, residual, hidden));
+    out[0] = mp_leave(&f, hidden);
 }
 
 /* ---- __init__ ---- */
 
-static struct mp_norm_layer norm_new(struct mp_runtime *rt, struct mp_net *net,
-                                     const char *name) {
-  struct mp_norm_layer norm = mp_rms_norm_new(
-      rt, net, name, ((const struct config *)net->config)->decoder.hidden);
-  norm.offset = true;
-  return norm;
+static struct mp_norm_layer norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name)
+{
+    struct mp_norm_layer norm =
+        mp_rms_norm_new(rt, net, name, ((const struct config *)net->config)->decoder.hidden);
+    norm.offset = true;
+    return norm;
 }
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net,
-                        struct block *b) {
-  const struct config *c = net->config;
-  b->attention = mp_rotary_attention_new(rt, net, c->bias, c->bias, false);
-  b->mlp =
-      mp_gated_mlp_new(rt, net, c->decoder.hidden, c->decoder.inner, false);
-  b->input_norm = norm_new(rt, net, "input_layernorm");
-  b->post_attention_norm = norm_new(rt, net, "post_attention_layernorm");
-  b->pre_mlp_norm = norm_new(rt, net, "pre_feedforward_layernorm");
-  b->post_mlp_norm = norm_new(rt, net, "post_feedforward_layernorm");
+static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b)
+{
+    const struct config *c = net->config;
+    b->attention = mp_rotary_attention_new(rt, net, c->bias, c->bias, false);
+    b->mlp = mp_gated_mlp_new(rt, net, c->decoder.hidden, c->decoder.inner, false);
+    b->input_norm = norm_new(rt, net, "input_layernorm");
+    b->post_attention_norm = norm_new(rt, net, "post_attention_layernorm");
+    b->pre_mlp_norm = norm_new(rt, net, "pre_feedforward_layernorm");
+    b->post_mlp_norm = norm_new(rt, net, "post_feedforward_layernorm");
 }
 
-static void build(struct mp_runtime *rt, struct mp_net *net) {
-  const struct config *c = net->config;
-  struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
-  m->decoder.block = block_forward;
-  m->decoder.softcap = c->cap_logits;
-  mp_decoder_open(rt, net, &m->decoder);
-  m->decoder.embed_scale = mp_buffer(rt, MP_SCALAR, net->dtype);
-  m->blocks =
-      mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-  for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-    rt->layer = (int)i;
-    build_block(rt, net, &m->blocks[i]);
-  }
-  rt->layer = -1;
-  m->decoder.norm = norm_new(rt, net, "norm");
-  mp_decoder_close(rt, net, &m->decoder, c->decoder.head_dim);
+static void build(struct mp_runtime *rt, struct mp_net *net)
+{
+    const struct config *c = net->config;
+    struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
+    m->decoder.block = block_forward;
+    m->decoder.softcap = c->cap_logits;
+    mp_decoder_open(rt, net, &m->decoder);
+    m->decoder.embed_scale = mp_buffer(rt, MP_SCALAR, net->dtype);
+    m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
+    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
+        rt->layer = (int)i;
+        build_block(rt, net, &m->blocks[i]);
+    }
+    rt->layer = -1;
+    m->decoder.norm = norm_new(rt, net, "norm");
+    mp_decoder_close(rt, net, &m->decoder, c->decoder.head_dim);
 }
 
 const struct mp_family mp_family_gemma2 = {.model_type = "gemma2",

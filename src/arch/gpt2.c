@@ -145,7 +145,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
 static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
 {
     const struct module *m = net->module;
-    mp_causal_outputs(rt, body(rt, net, in, out), m->head, in->labels, out);
+    mp_causal_outputs(rt, body(rt, net, in, out), m->head, in, out);
 }
 
 const struct mp_family mp_family_gpt2 = {.model_type = "gpt2",

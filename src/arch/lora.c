@@ -8,116 +8,118 @@
 #include "base/strbuf.h"
 
 struct mp_adapter {
-  struct mp_adapter *next;
-  struct mp_tensor *weight, *bias; /* of the base */
-  bool is_conv1d;
-  int64_t in, out;
-  struct mp_tensor *a, *b; /* [rank, in], [out, rank] */
-  double dropout, scaling; /* alpha / rank */
+    struct mp_adapter *next;
+    struct mp_tensor *weight, *bias; /* of the base */
+    bool is_conv1d;
+    int64_t in, out;
+    struct mp_tensor *a, *b; /* [rank, in], [out, rank] */
+    double dropout, scaling; /* alpha / rank */
 };
 
 /* peft matches a whole name, or its end after a dot. "all-linear" is every
  * layer but the head. */
-static bool is_target(const struct mp_lora *lora, const char *name) {
-  const size_t length = strlen(name);
-  for (size_t i = 0; i < lora->n_targets; i++) {
-    const char *const target = lora->targets[i];
-    const size_t n = strlen(target);
-    if (strcmp(target, "all-linear") == 0)
-      return true;
-    if (n <= length && strcmp(name + length - n, target) == 0 &&
-        (n == length || name[length - n - 1] == '.'))
-      return true;
-  }
-  return false;
+static bool is_target(const struct mp_lora *lora, const char *name)
+{
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < lora->n_targets; i++) {
+        const char *const target = lora->targets[i];
+        const size_t n = strlen(target);
+        if (strcmp(target, "all-linear") == 0)
+            return true;
+        if (n <= length && strcmp(name + length - n, target) == 0 &&
+            (n == length || name[length - n - 1] == '.'))
+            return true;
+    }
+    return false;
 }
 
-struct mp_adapter *mp_lora_adapter(struct mp_runtime *rt, struct mp_net *net,
-                                   const char *name,
-                                   const struct mp_linear_layer *layer) {
-  const struct mp_lora *const lora = net->run->lora;
-  if (!lora || !is_target(lora, name))
-    return NULL;
-  struct mp_adapter *adapter = mp_runtime_alloc(rt, sizeof *adapter);
-  *adapter = (struct mp_adapter){.weight = layer->weight,
-                                 .bias = layer->bias,
-                                 .is_conv1d = layer->is_conv1d,
-                                 .dropout = lora->dropout, .scaling = lora->alpha / (double)lora->rank};
-  adapter->in = mp_dim(layer->weight, layer->is_conv1d ? 0 : 1);
-  adapter->out = mp_dim(layer->weight, layer->is_conv1d ? 1 : 0);
-  *(net->last_adapter ? &net->last_adapter->next : &net->adapters) = adapter;
-  net->last_adapter = adapter;
-  return adapter;
+struct mp_adapter *mp_lora_adapter(struct mp_runtime *rt, struct mp_net *net, const char *name,
+                                   const struct mp_linear_layer *layer)
+{
+    const struct mp_lora *const lora = net->run->lora;
+    if (!lora || !is_target(lora, name))
+        return NULL;
+    struct mp_adapter *adapter = mp_runtime_alloc(rt, sizeof *adapter);
+    *adapter = (struct mp_adapter){.weight = layer->weight,
+                                   .bias = layer->bias,
+                                   .is_conv1d = layer->is_conv1d,
+                                   .dropout = lora->dropout,
+                                   .scaling = lora->alpha / (double)lora->rank};
+    adapter->in = mp_dim(layer->weight, layer->is_conv1d ? 0 : 1);
+    adapter->out = mp_dim(layer->weight, layer->is_conv1d ? 1 : 0);
+    *(net->last_adapter ? &net->last_adapter->next : &net->adapters) = adapter;
+    net->last_adapter = adapter;
+    return adapter;
 }
 
-static struct mp_tensor *cast_to_float(struct mp_runtime *rt,
-                                       struct mp_tensor *t) {
-  if (!mp_dtype_is_half(t->dtype))
-    return t;
-  struct mp_tensor *wide = mp_take(rt, mp_empty_like(rt, t, MP_F32));
+static struct mp_tensor *cast_to_float(struct mp_runtime *rt, struct mp_tensor *t)
+{
+    if (!mp_dtype_is_half(t->dtype))
+        return t;
+    struct mp_tensor *wide = mp_take(rt, mp_empty_like(rt, t, MP_F32));
     mp_record_copy(rt, "to", t, wide);
-  mp_tensor_unref(rt, t);
-  return wide;
+    mp_tensor_unref(rt, t);
+    return wide;
 }
 
 /* In model.parameters() the matrices follow the base layer, its weight and
  * bias. */
 static void list_after_base(struct mp_runtime *rt, struct mp_net *net,
-                            const struct mp_adapter *adapter) {
-  int at = 0;
-  while (net->parameters[at] !=
-         (adapter->bias ? adapter->bias : adapter->weight))
-    at++;
-  mp_parameter_insert(rt, net, at + 1, adapter->a);
-  mp_parameter_insert(rt, net, at + 2, adapter->b);
+                            const struct mp_adapter *adapter)
+{
+    int at = 0;
+    while (net->parameters[at] != (adapter->bias ? adapter->bias : adapter->weight))
+        at++;
+    mp_parameter_insert(rt, net, at + 1, adapter->a);
+    mp_parameter_insert(rt, net, at + 2, adapter->b);
 }
 
-void mp_lora_wrap(struct mp_runtime *rt, struct mp_net *net) {
-  const struct mp_lora *const lora = net->run->lora;
-  if (!net->adapters)
-    mp_raise(
-        rt, MEMPLAN_STATUS_INPUT,
-        "lora.targets: '%s' is not the name of a linear layer of model '%s'",
-        lora->targets[0], net->run->model->name);
-  for (int i = 0; i < net->n_parameters; i++)
-    net->parameters[i]->requires_grad = false;
-  /* Made in the base's type, then all cast to float32, one after another. */
-  rt->category = MP_CATEGORY_PARAMETER;
-  for (struct mp_adapter *l = net->adapters; l; l = l->next) {
-    l->a = mp_take(rt, mp_empty(rt, MP_SHAPE(lora->rank, l->in), net->dtype));
-    l->b = mp_take(rt, mp_empty(rt, MP_SHAPE(l->out, lora->rank), net->dtype));
-        mp_record(rt, "normal", MP_NO_TENSORS, MP_TENSORS(l->a), MP_ATTRIBUTES(mp_number("std", 1 / sqrt((double)l->in))));
+void mp_lora_wrap(struct mp_runtime *rt, struct mp_net *net)
+{
+    const struct mp_lora *const lora = net->run->lora;
+    if (!net->adapters)
+        mp_raise(rt, MEMPLAN_STATUS_INPUT,
+                 "lora.targets: '%s' is not the name of a linear layer of model '%s'",
+                 lora->targets[0], net->run->model->name);
+    for (int i = 0; i < net->n_parameters; i++)
+        net->parameters[i]->requires_grad = false;
+    /* Made in the base's type, then all cast to float32, one after another. */
+    rt->category = MP_CATEGORY_PARAMETER;
+    for (struct mp_adapter *l = net->adapters; l; l = l->next) {
+        l->a = mp_take(rt, mp_empty(rt, MP_SHAPE(lora->rank, l->in), net->dtype));
+        l->b = mp_take(rt, mp_empty(rt, MP_SHAPE(l->out, lora->rank), net->dtype));
+        mp_record(rt, "normal", MP_NO_TENSORS, MP_TENSORS(l->a),
+                  MP_ATTRIBUTES(mp_number("std", 1 / sqrt((double)l->in))));
         mp_record_fill(rt, l->b, 0);
-  }
-  for (struct mp_adapter *l = net->adapters; l; l = l->next) {
-    l->a = cast_to_float(rt, l->a);
-    l->b = cast_to_float(rt, l->b);
-    l->a->requires_grad = l->b->requires_grad = true;
-    l->a->name = "lora_A";
-    l->b->name = "lora_B";
-    list_after_base(rt, net, l);
-  }
-  rt->category = MP_CATEGORY_TEMPORARY;
+    }
+    for (struct mp_adapter *l = net->adapters; l; l = l->next) {
+        l->a = cast_to_float(rt, l->a);
+        l->b = cast_to_float(rt, l->b);
+        l->a->requires_grad = l->b->requires_grad = true;
+        l->a->name = "lora_A";
+        l->b->name = "lora_B";
+        list_after_base(rt, net, l);
+    }
+    rt->category = MP_CATEGORY_TEMPORARY;
 }
 
 /* result + lora_B(lora_A(dropout(x))) * scaling, in the base's type */
-struct mp_tensor *mp_lora_forward(
-    struct mp_runtime *rt, struct mp_tensor *x,
-    const struct mp_linear_layer *layer,
-    struct mp_tensor *(*base)(struct mp_runtime *rt, struct mp_tensor *x,
-                              const struct mp_linear_layer *layer)) {
-  const struct mp_adapter *const l = layer->adapter;
-  struct mp_tensor *result = NULL;
-  struct mp_frame f;
-  MP_MODULE(rt, &f, &x);
-  mp_let(&f, &result, base(rt, x, layer));
-  const enum mp_dtype dtype = (enum mp_dtype)result->dtype;
-  mp_let(&f, &x, mp_to(rt, x, (enum mp_dtype)l->a->dtype));
-  struct mp_tensor *low =
-      mp_linear(rt, mp_dropout(rt, x, l->dropout), l->a, NULL);
-  struct mp_tensor *update =
-      mp_mul_number(rt, mp_linear(rt, low, l->b, NULL), l->scaling);
-  mp_let(&f, &result, mp_add(rt, result, update));
-  mp_let(&f, &result, mp_to(rt, result, dtype));
-  return mp_leave(&f, result);
+struct mp_tensor *mp_lora_forward(struct mp_runtime *rt, struct mp_tensor *x,
+                                  const struct mp_linear_layer *layer,
+                                  struct mp_tensor *(*base)(struct mp_runtime *rt,
+                                                            struct mp_tensor *x,
+                                                            const struct mp_linear_layer *layer))
+{
+    const struct mp_adapter *const l = layer->adapter;
+    struct mp_tensor *result = NULL;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    mp_let(&f, &result, base(rt, x, layer));
+    const enum mp_dtype dtype = (enum mp_dtype)result->dtype;
+    mp_let(&f, &x, mp_to(rt, x, (enum mp_dtype)l->a->dtype));
+    struct mp_tensor *low = mp_linear(rt, mp_dropout(rt, x, l->dropout), l->a, NULL);
+    struct mp_tensor *update = mp_mul_number(rt, mp_linear(rt, low, l->b, NULL), l->scaling);
+    mp_let(&f, &result, mp_add(rt, result, update));
+    mp_let(&f, &result, mp_to(rt, result, dtype));
+    return mp_leave(&f, result);
 }

@@ -3,11 +3,12 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "report/history.h"
+#include "report/program.h"
 #include "report/report.h"
 
 struct fit_options {
     bool json, no_advice, max_batch;
-    const char *output, *snapshot;
+    const char *output, *snapshot, *program;
     int color;
 };
 
@@ -21,6 +22,8 @@ static const struct mp_option options[] = {
      .group = "Output", .help = "write the report to FILE instead of standard output"},
     {.name = "snapshot", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, snapshot), .group = "Output",
      .help = "write the predicted history as a PyTorch memory snapshot, for its memory viewer"},
+    {.name = "program", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, program), .group = "Output",
+     .help = "write the operations and memory events of the job, for memplan validate"},
     {.name = "color", .argument = "WHEN", .kind = MP_OPTION_CHOICE, .target = offsetof(struct fit_options, color), .group = "Output",
      .help = "auto, always or never (default auto)", .values = "auto|always|never"},
 };
@@ -90,6 +93,16 @@ static enum memplan_status write_snapshot(const char *path, const struct mp_run 
     return status;
 }
 
+static enum memplan_status write_program(const char *path, const struct mp_run *run, struct memplan_error *err)
+{
+    struct mp_strbuf out = MP_STRBUF_INIT;
+    enum memplan_status status = mp_report_program(run, &out, err);
+    if (!status)
+        status = mp_file_write(path, out.data, out.len, err);
+    mp_strbuf_release(&out);
+    return status;
+}
+
 static enum memplan_status fit(const struct fit_options *o, const struct mp_run_source *source, bool *fits, struct memplan_error *err)
 {
     struct mp_fit_report report = {0};
@@ -110,6 +123,8 @@ static enum memplan_status fit(const struct fit_options *o, const struct mp_run_
     mp_evaluation_release(&e);
     if (!status && o->snapshot)
         status = write_snapshot(o->snapshot, &run, err);
+    if (!status && o->program)
+        status = write_program(o->program, &run, err);
     return status;
 }
 

@@ -558,8 +558,8 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '-' || c == '_';
 }
 
-/* Where the phrase that begins at `at` ends; NULL when it is not there. The end of a word must be the
- * end of a word of the text unless `*` follows. */
+/* Where the phrase that begins at `at` ends; NULL when it is not there. The end of a word must be
+ * the end of a word of the text unless `*` follows. */
 static const char *match_end(const char *at, const char *end, const char *words)
 {
     bool word = false; /* the last thing matched was a letter of a word */

@@ -11,7 +11,7 @@
 
 #include "memory/nccl.h"
 
-#define STREAM_POOL_BYTES (UINT64_C(70) << 20)
+#define STREAM_POOL_BYTES   (UINT64_C(70) << 20)
 #define SHARED_KERNEL_BYTES (UINT64_C(90) << 20)
 
 /* The collectives that each kind of data parallelism calls, with those of the loop around it. */
@@ -23,11 +23,12 @@ static uint32_t collectives_of(const struct mp_run *run)
     return loop | MP_NCCL_BIT(MP_NCCL_ALLGATHER) | MP_NCCL_BIT(MP_NCCL_BROADCAST);
 }
 
-static enum memplan_status predict(const struct mp_run *run, bool multicast, struct mp_nccl_result *result, struct memplan_error *err)
+static enum memplan_status predict(const struct mp_run *run, bool multicast,
+                                   struct mp_nccl_result *result, struct memplan_error *err)
 {
     struct mp_nccl_job job;
-    mp_nccl_job_init(&job, run->gpu->name, run->gpu->compute_capability, (uint32_t)(run->world / run->gpus_per_node),
-                     (uint32_t)run->gpus_per_node);
+    mp_nccl_job_init(&job, run->gpu->name, run->gpu->compute_capability,
+                     (uint32_t)(run->world / run->gpus_per_node), (uint32_t)run->gpus_per_node);
     job.nvls = multicast ? MP_NCCL_DEFAULT : MP_NCCL_OFF;
     job.collectives = collectives_of(run);
     return mp_nccl_predict(&job, result, err);
@@ -37,7 +38,8 @@ static enum memplan_status predict(const struct mp_run *run, bool multicast, str
  * Multicast needs a fabric manager that hands it out, which most shared machines' does not: it counts in the high end only. The point
  * is the high end without it, since a job sends small and large messages.
  */
-enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_collectives *c, struct memplan_error *err)
+enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_collectives *c,
+                                           struct memplan_error *err)
 {
     struct mp_nccl_result without, with;
     *c = (struct mp_collectives){0};

@@ -11,7 +11,8 @@ struct mp_collectives {
     uint64_t stream_bytes;  /* torch's stream pools, made at the first side stream */
     uint64_t process_bytes; /* NCCL's kernels, once per process */
     uint64_t buffer_bytes;  /* of the communicator, after use, without multicast */
-    uint64_t low_bytes, high_bytes; /* of all three: the tuner's choice of algorithms, and NVLink multicast */
+    uint64_t low_bytes,
+        high_bytes; /* of all three: the tuner's choice of algorithms, and NVLink multicast */
 };
 
 static inline uint64_t mp_collectives_bytes(const struct mp_collectives *c)
@@ -20,6 +21,7 @@ static inline uint64_t mp_collectives_bytes(const struct mp_collectives *c)
 }
 
 /** All zero without data parallelism. */
-enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_collectives *c, struct memplan_error *err);
+enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_collectives *c,
+                                           struct memplan_error *err);
 
 #endif

@@ -289,6 +289,14 @@ static enum memplan_status fill_phases(struct mp_evaluation *e, const struct rep
 
 static uint64_t subtract(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
+/* What cudaMalloc can give: the card without context and kernels, collectives, and other processes. */
+static uint64_t left_by_others(const struct mp_evaluation *e)
+{
+    const struct mp_run *run = e->run;
+    return subtract(run->gpu->total_bytes.value,
+                    run->gpu->unavailable_bytes[e->kernels].value + mp_collectives_bytes(&e->collectives) + run->used_bytes);
+}
+
 static struct mp_allocator *new_allocator(const struct mp_run *run, uint64_t available, struct memplan_error *err)
 {
     struct mp_allocator_options options = {
@@ -332,9 +340,8 @@ static enum memplan_status trial(const struct mp_run *run, const struct mp_evalu
     struct replay r = {.e = e, .every_step = options && options->every_step};
     if (mp_collectives_predict(run, &e->collectives, err))
         return err->status;
-    const uint64_t unavailable =
-        run->gpu->unavailable_bytes[e->kernels].value + mp_collectives_bytes(&e->collectives) + run->used_bytes;
-    e->available_bytes = subtract(run->gpu->total_bytes.value, unavailable);
+    const uint64_t device_bytes = left_by_others(e);
+    e->available_bytes = device_bytes;
     if (run->allocator_limit_bytes)
         e->available_bytes = MP_MIN(e->available_bytes, run->allocator_limit_bytes);
     mp_program_init(&e->program);
@@ -343,7 +350,7 @@ static enum memplan_status trial(const struct mp_run *run, const struct mp_evalu
         e->program.keep_tags = options->keep_tags;
         e->program.keep_ops = options->keep_ops;
     }
-    r.allocator = e->allocator = new_allocator(run, subtract(run->gpu->total_bytes.value, unavailable), err);
+    r.allocator = e->allocator = new_allocator(run, device_bytes, err);
     if (!r.allocator)
         return err->status;
     if (options && options->observer)
@@ -385,9 +392,11 @@ static enum memplan_status evaluate_outcome(const struct mp_run *run, const stru
     reset(e, run, expect_fused ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN);
     enum memplan_status status = trial(run, observed ? NULL : options, e, &kernels, err);
     const enum mp_kernel_set actual = kernels >> MP_KERNEL_CUDNN & 1u ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN;
-    if (!status && (observed || actual != e->kernels)) {
+    const bool other = !e->oom && actual != e->kernels; /* a run that died has not loaded what it would have */
+    if (!status && (observed || other)) {
+        const enum mp_kernel_set kernel_set = other ? actual : e->kernels;
         mp_evaluation_release(e);
-        reset(e, run, actual);
+        reset(e, run, kernel_set);
         status = trial(run, options, e, &kernels, err);
     }
     if (status)
@@ -444,12 +453,39 @@ static enum memplan_status add_fullest_rank(struct mp_evaluation *e, struct memp
     return add_outcome(e, &other, err);
 }
 
+/* Where what lies outside the allocator is known as a range only: does the job also fit if it takes the high end, on the smallest such card? */
+static enum memplan_status try_high_end(struct mp_evaluation *e, struct memplan_error *err)
+{
+    struct mp_gpu gpu = *e->run->gpu;
+    struct mp_run run = *e->run;
+    struct mp_evaluation high;
+    struct mp_fact *unavailable = &gpu.unavailable_bytes[e->kernels];
+    e->fits_high = e->fits;
+    const uint64_t less = (unavailable->high - unavailable->value) + (gpu.total_bytes.value - gpu.total_bytes.low);
+    if (!e->fits || e->reserved_bytes + less <= e->available_bytes)
+        return MEMPLAN_STATUS_OK;
+    unavailable->value = unavailable->high;
+    gpu.total_bytes.value = gpu.total_bytes.low;
+    run.gpu = &gpu;
+    const enum memplan_status status = evaluate_outcome(&run, NULL, &high, err);
+    if (status)
+        return status;
+    e->fits_high = high.fits;
+    mp_evaluation_release(&high);
+    return MEMPLAN_STATUS_OK;
+}
+
 enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
                                 struct memplan_error *err)
 {
     enum memplan_status status = evaluate_outcome(run, options, e, err);
+    if (!status) {
+        status = try_high_end(e, err);
+        if (status)
+            mp_evaluation_release(e);
+    }
     const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
-    if (status || !buckets || run->world == 1 || e->oom)
+    if (status || !buckets || e->oom)
         return status;
     if (!run->no_collectives && run->ddp.lingers == 0)
         status = add_lingering(e, err);
@@ -466,6 +502,31 @@ void mp_evaluation_release(struct mp_evaluation *e)
     mp_allocator_free(e->allocator);
     mp_arena_release(&e->arena);
     e->allocator = NULL;
+}
+
+/* ---- once more, watched ---- */
+
+enum memplan_status mp_evaluation_replay(const struct mp_evaluation *e, mp_evaluation_visit *visit, void *context,
+                                         struct memplan_error *err)
+{
+    const struct mp_program *p = &e->program;
+    struct mp_evaluation scratch = *e; /* takes the peaks that the replay notes */
+    struct replay r = {.e = &scratch, .allocator = new_allocator(e->run, left_by_others(e), err)};
+    if (!r.allocator)
+        return err->status;
+    enum memplan_status status = reserve_tables(&r, p->n_allocs, p->n_phases, err);
+    struct mp_evaluation_moment moment = {.allocator = r.allocator};
+    for (bool more = !status; more && moment.event < p->n_events; moment.event++) {
+        moment.failed = !replay_event(&r, &p->events[moment.event], 0, moment.event, -1);
+        moment.allocated_bytes = r.allocated_bytes;
+        if (moment.failed && mp_allocator_failed(r.allocator))
+            status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
+        more = !status && visit(context, &moment) && !moment.failed;
+    }
+    mp_allocator_free(r.allocator);
+    free(r.blocks);
+    free(r.phases);
+    return status;
 }
 
 /* ---- searches ---- */

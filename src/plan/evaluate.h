@@ -76,6 +76,22 @@ enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evalua
                                 struct memplan_error *err);
 void mp_evaluation_release(struct mp_evaluation *e);
 
+/* What a replay shows after one event of the program. */
+struct mp_evaluation_moment {
+    uint32_t event;                       /* just replayed */
+    uint64_t allocated_bytes;             /* in blocks */
+    const struct mp_allocator *allocator;
+    bool failed;                          /* it found no memory: the last moment there is */
+};
+typedef bool mp_evaluation_visit(void *context, const struct mp_evaluation_moment *moment);
+
+/**
+ * Replay e's program, which must be whole (keep_tags), through an allocator like the trial's, for pictures and explanations. Ends after
+ * the last event, at the one that failed, or when visit returns false.
+ */
+enum memplan_status mp_evaluation_replay(const struct mp_evaluation *e, mp_evaluation_visit *visit, void *context,
+                                         struct memplan_error *err);
+
 /** Does it fit? The short way for searches: nothing is kept. */
 enum memplan_status mp_fits(const struct mp_run *run, bool *fits, struct memplan_error *err);
 

@@ -113,6 +113,7 @@ void mp_report_fit_json(const struct mp_fit_report *report, struct mp_strbuf *ou
     mp_json_object(&w, NULL);
     mp_json_int(&w, "schema_version", MP_FIT_SCHEMA_VERSION);
     mp_json_bool(&w, "fits", e->fits);
+    mp_json_bool(&w, "fits_at_upper_bound", e->fits_high);
     mp_json_string(&w, "assumed", mp_strbuf_text(&assumed));
     mp_run_write_json(e->run, &w, "run");
     mp_json_string(&w, "profile", e->run->profile->name);

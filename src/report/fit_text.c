@@ -99,8 +99,8 @@ static void write_verdict(const struct mp_fit_report *report, struct mp_strbuf *
     mp_strbuf_addstr(out, ".\n");
     if (e->oom)
         write_oom(report, out);
-    if (e->fits && e->reserved_bytes + e->context_high_bytes - e->context_bytes > e->available_bytes)
-        mp_strbuf_addstr(out, "Close: what lies outside the allocator was never measured on this card; at the upper end of its range it does not fit.\n");
+    if (e->fits && !e->fits_high)
+        mp_strbuf_addstr(out, "Close: what lies outside the allocator was never measured on this card; at the upper end of its range\nit does not fit.\n");
 }
 
 static void write_numbers(const struct mp_fit_report *report, struct mp_strbuf *out)

@@ -22,6 +22,9 @@ struct mp_fit_report {
 
 void mp_report_fit_text(const struct mp_fit_report *report, struct mp_strbuf *out);
 void mp_report_fit_json(const struct mp_fit_report *report, struct mp_strbuf *out);
+/** The timeline as an SVG file, and the whole report as one HTML file. The evaluation must hold the whole program. NOMEM. */
+enum memplan_status mp_report_fit_svg(const struct mp_fit_report *report, struct mp_strbuf *out, struct memplan_error *err);
+enum memplan_status mp_report_fit_html(const struct mp_fit_report *report, struct mp_strbuf *out, struct memplan_error *err);
 
 /** One of the parts the device-used bytes are made of; they add up to it. */
 struct mp_part {

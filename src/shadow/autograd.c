@@ -363,15 +363,35 @@ static void validate_outputs(struct mp_runtime *rt, struct mp_node *n, struct mp
     }
 }
 
+/* What the operator worked on: saved tensors, and leaves that it has gradients for. Views save nothing and work on nothing. */
+static int tensors_of(const struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **used)
+{
+    int n_used = 0;
+    if (!rt->hooks || !rt->hooks->begin_use || n->n_saved == 0)
+        return 0;
+    for (int i = 0; i < n->n_saved; i++)
+        if (n->held[i])
+            used[n_used++] = n->held[i];
+    for (int i = 0; i < n->n_inputs; i++)
+        if (n->inputs[i].node && n->inputs[i].node->variable)
+            used[n_used++] = n->inputs[i].node->variable;
+    return n_used;
+}
+
 /* out gets owned gradients, one per input. */
 static void evaluate(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out)
 {
+    struct mp_tensor *used[MP_MAX_SAVED + MP_MAX_INPUTS];
     unpack_saved(rt, n);
-    const int n_temporaries = rt->n_temporaries;
+    const int n_temporaries = rt->n_temporaries, n_used = tensors_of(rt, n, used);
+    if (n_used > 0)
+        rt->hooks->begin_use(rt, rt->hooks->context, n_used, used);
     n->type->backward(rt, n, grads, out);
     for (int i = 0; i < n->n_inputs; i++)
         out[i] = mp_take(rt, out[i]);
     mp_discard_to(rt, n_temporaries);
+    if (n_used > 0)
+        rt->hooks->end_use(rt, rt->hooks->context, n_used, used);
     for (int i = n->n_saved - 1; i >= 0; i--) {
         mp_tensor_unref(rt, n->held[i]);
         n->held[i] = NULL;

@@ -279,6 +279,8 @@ void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_
 {
     const int layer = rt->layer;
     rt->layer = block->index;
+    if (!rt->training) /* nothing is recomputed in evaluation */
+        mode = MP_CHECKPOINTING_OFF;
     if (mode == MP_CHECKPOINTING_NON_REENTRANT)
         checkpoint_non_reentrant(rt, block, args, out);
     else if (mode == MP_CHECKPOINTING_REENTRANT)

@@ -98,6 +98,8 @@ struct mp_tensor *mp_sigmoid(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_pow(struct mp_runtime *rt, struct mp_tensor *x, double exponent);
 struct mp_tensor *mp_rsqrt(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p);
+/** x *= number: in place. */
+void mp_scale_inplace(struct mp_runtime *rt, struct mp_tensor *x);
 /** x.add_(y): in place. */
 void mp_add_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *y);
 

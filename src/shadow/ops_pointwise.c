@@ -266,6 +266,17 @@ struct mp_tensor *mp_mul_number(struct mp_runtime *rt, struct mp_tensor *x, doub
     return unary(rt, "mul", &mul_number_type, x, (struct unary_style){.attribute = "number"}, number);
 }
 
+void mp_scale_inplace(struct mp_runtime *rt, struct mp_tensor *x)
+{
+    struct mp_node *n = mp_node_new(rt, &mul_number_type, MP_TENSORS(x));
+    if (!n)
+        return;
+    struct mp_node *old = x->grad_fn;
+    mp_track(rt, n, x);
+    if (old)
+        mp_node_unref(rt, old);
+}
+
 struct mp_tensor *mp_div_number(struct mp_runtime *rt, struct mp_tensor *x, double number)
 {
     return unary(rt, "div", &div_number_type, x, (struct unary_style){.attribute = "number"}, number);

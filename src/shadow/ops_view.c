@@ -13,6 +13,8 @@ struct mp_scope mp_begin(struct mp_runtime *rt, const char *op, int n, struct mp
         }
     }
     rt->op = op;
+    if (rt->hooks && rt->hooks->begin_use)
+        rt->hooks->begin_use(rt, rt->hooks->context, n, args);
     return scope;
 }
 
@@ -20,6 +22,8 @@ struct mp_tensor *mp_end(struct mp_runtime *rt, const struct mp_scope *scope, st
 {
     struct mp_tensor *owned = mp_take(rt, result);
     mp_discard_to(rt, scope->n_temporaries);
+    if (rt->hooks && rt->hooks->end_use)
+        rt->hooks->end_use(rt, rt->hooks->context, scope->n_args, scope->args);
     for (int i = 0; i < scope->n_args; i++)
         if (scope->pinned & 1u << i) {
             scope->args[i]->pinned = false;

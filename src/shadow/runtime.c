@@ -488,6 +488,8 @@ static void park(struct mp_runtime *rt, struct mp_tensor *t)
 void mp_raise_stop(struct mp_runtime *rt)
 {
     struct mp_catch *catch = rt->catch_stop;
+    if (rt->hooks && rt->hooks->stop_uses)
+        rt->hooks->stop_uses(rt, rt->hooks->context);
     for (struct mp_frame *f = rt->frame; f != catch->frame; f = f->up) {
         for (int i = 0; i < f->n_vars; i++)
             park(rt, *f->vars[i]);

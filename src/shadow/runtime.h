@@ -56,6 +56,7 @@ struct mp_storage {
     uint32_t id;    /* of its ALLOC event; 0: no bytes, or not allocated at the moment */
     uint64_t bytes;
     uint8_t category, stream;
+    int32_t owner; /* number of the parameter it belongs to, where a wrapper shares weights out; 0: nobody's */
 };
 
 struct mp_node;
@@ -117,6 +118,10 @@ struct mp_hooks {
     void (*block)(struct mp_runtime *rt, void *context, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
     /* the gradient of a leaf has been accumulated */
     void (*accumulated)(struct mp_runtime *rt, void *context, struct mp_tensor *leaf);
+    /* an operator, or a node in backward, begins and ends to work on these tensors; an early stop leaves all operators */
+    void (*begin_use)(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors);
+    void (*end_use)(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors);
+    void (*stop_uses)(struct mp_runtime *rt, void *context);
     /* all nodes of a backward pass have run; its root gradient still lives */
     void (*backward_done)(struct mp_runtime *rt, void *context);
 };

@@ -25,11 +25,13 @@ void mp_deepspeed_options_init(struct mp_deepspeed_options *o, int stage)
 /* "auto" and null are the default. */
 static bool is_given(const struct mp_value *value)
 {
-    return value != NULL && value->kind != MP_NULL && !(value->kind == MP_STRING && strcmp(value->as.string.text, "auto") == 0);
+    return value != NULL && value->kind != MP_NULL &&
+           !(value->kind == MP_STRING && strcmp(value->as.string.text, "auto") == 0);
 }
 
 /* A count may be written 5e8. */
-static void read_count(struct mp_problems *problems, const struct mp_value *part, const char *key, const char *name, int64_t *out)
+static void read_count(struct mp_problems *problems, const struct mp_value *part, const char *key,
+                       const char *name, int64_t *out)
 {
     const struct mp_value *const value = mp_value_get(part, key);
     char shown[MP_VALUE_SHOW_MAX];
@@ -39,17 +41,20 @@ static void read_count(struct mp_problems *problems, const struct mp_value *part
     if (mp_value_number(value, &number) && number >= 0 && number <= (double)COUNT_MAX)
         *out = (int64_t)number;
     else
-        mp_problems_add(problems, value, name, "%s is not a number of elements", mp_value_show(value, shown));
+        mp_problems_add(problems, value, name, "%s is not a number of elements",
+                        mp_value_show(value, shown));
 }
 
-static void read_switch(struct mp_problems *problems, const struct mp_value *part, const char *key, const char *name, bool *out)
+static void read_switch(struct mp_problems *problems, const struct mp_value *part, const char *key,
+                        const char *name, bool *out)
 {
     const struct mp_value *const value = mp_value_get(part, key);
     if (is_given(value))
         (void)mp_problems_bool(problems, name, value, out);
 }
 
-static const struct mp_value *object(struct mp_problems *problems, const struct mp_value *part, const char *key)
+static const struct mp_value *object(struct mp_problems *problems, const struct mp_value *part,
+                                     const char *key)
 {
     const struct mp_value *const value = mp_value_get(part, key);
     char shown[MP_VALUE_SHOW_MAX];
@@ -66,16 +71,19 @@ static bool is_offloaded(struct mp_problems *problems, const struct mp_value *ze
 {
     const struct mp_value *const part = object(problems, zero, key);
     const struct mp_value *const device = part != NULL ? mp_value_get(part, "device") : NULL;
-    return is_given(device) && device->kind == MP_STRING && strcmp(device->as.string.text, "none") != 0;
+    return is_given(device) && device->kind == MP_STRING &&
+           strcmp(device->as.string.text, "none") != 0;
 }
 
-static void read_zero(struct mp_deepspeed_options *o, struct mp_problems *problems, const struct mp_value *zero)
+static void read_zero(struct mp_deepspeed_options *o, struct mp_problems *problems,
+                      const struct mp_value *zero)
 {
     static const struct {
         const char *key, *name;
         size_t offset;
     } counts[] = {
-#define COUNT(key, field) {key, "zero_optimization." key, offsetof(struct mp_deepspeed_options, field)}
+#define COUNT(key, field)                                                                          \
+    {key, "zero_optimization." key, offsetof(struct mp_deepspeed_options, field)}
         COUNT("reduce_bucket_size", reduce_bucket_size),
         COUNT("allgather_bucket_size", allgather_bucket_size),
         COUNT("stage3_prefetch_bucket_size", prefetch_bucket_size),
@@ -86,14 +94,17 @@ static void read_zero(struct mp_deepspeed_options *o, struct mp_problems *proble
 #undef COUNT
     };
     for (size_t i = 0; i < MP_ARRAY_LEN(counts); i++)
-        read_count(problems, zero, counts[i].key, counts[i].name, (int64_t *)(void *)((char *)o + counts[i].offset));
+        read_count(problems, zero, counts[i].key, counts[i].name,
+                   (int64_t *)(void *)((char *)o + counts[i].offset));
     read_switch(problems, zero, "overlap_comm", "zero_optimization.overlap_comm", &o->overlap_comm);
-    read_switch(problems, zero, "contiguous_gradients", "zero_optimization.contiguous_gradients", &o->contiguous_gradients);
+    read_switch(problems, zero, "contiguous_gradients", "zero_optimization.contiguous_gradients",
+                &o->contiguous_gradients);
     o->offload_optimizer = is_offloaded(problems, zero, "offload_optimizer");
     o->offload_param = is_offloaded(problems, zero, "offload_param");
 }
 
-static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *problems, const struct mp_value *zero)
+static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *problems,
+                       const struct mp_value *zero)
 {
     const struct mp_value *const value = zero != NULL ? mp_value_get(zero, "stage") : NULL;
     int64_t stage = 0;
@@ -104,36 +115,48 @@ static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *probl
     mp_deepspeed_options_init(o, (int)stage);
 }
 
-static void read_optimizer(struct mp_deepspeed_options *o, struct mp_problems *problems, const struct mp_value *config)
+static void read_optimizer(struct mp_deepspeed_options *o, struct mp_problems *problems,
+                           const struct mp_value *config)
 {
     const struct mp_value *const optimizer = object(problems, config, "optimizer");
     if (optimizer == NULL)
         return;
-    const struct mp_value *const type = mp_value_get(optimizer, "type"), *const params = object(problems, optimizer, "params");
+    const struct mp_value *const type = mp_value_get(optimizer, "type"), *const params = object(
+                                                                             problems, optimizer,
+                                                                             "params");
     char shown[MP_VALUE_SHOW_MAX];
     o->has_optimizer = true;
-    if (!is_given(type) || type->kind != MP_STRING || (strcmp(type->as.string.text, "AdamW") != 0 && strcmp(type->as.string.text, "Adam") != 0))
-        mp_problems_add(problems, type, "optimizer.type", "%s is not modelled; Adam and AdamW are", type ? mp_value_show(type, shown) : "none");
+    if (!is_given(type) || type->kind != MP_STRING ||
+        (strcmp(type->as.string.text, "AdamW") != 0 && strcmp(type->as.string.text, "Adam") != 0))
+        mp_problems_add(problems, type, "optimizer.type", "%s is not modelled; Adam and AdamW are",
+                        type ? mp_value_show(type, shown) : "none");
     if (params != NULL)
         read_switch(problems, params, "torch_adam", "optimizer.params.torch_adam", &o->torch_adam);
 }
 
 /* What changes memory, and how is not known here. */
-static enum memplan_status refuse(const char *origin, const struct mp_value *zero, struct memplan_error *err)
+static enum memplan_status refuse(const char *origin, const struct mp_value *zero,
+                                  struct memplan_error *err)
 {
-    static const char *const switches[] = {"zero_quantized_weights", "zero_quantized_gradients", "round_robin_gradients", "parameter_alignment"};
+    static const char *const switches[] = {"zero_quantized_weights", "zero_quantized_gradients",
+                                           "round_robin_gradients", "parameter_alignment"};
     const struct mp_value *const hpz = mp_value_get(zero, "zero_hpz_partition_size");
     for (size_t i = 0; i < MP_ARRAY_LEN(switches); i++) {
         const struct mp_value *const value = mp_value_get(zero, switches[i]);
         if (value != NULL && value->kind == MP_BOOLEAN && value->as.boolean)
-            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.%s: not supported; leave it out", origin, switches[i]);
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                                "%s: zero_optimization.%s: not supported; leave it out", origin,
+                                switches[i]);
     }
     if (hpz != NULL && hpz->kind == MP_INT && hpz->as.integer > 1)
-        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.zero_hpz_partition_size: not supported; leave it out", origin);
+        return mp_error_set(
+            err, MEMPLAN_STATUS_UNSUPPORTED,
+            "%s: zero_optimization.zero_hpz_partition_size: not supported; leave it out", origin);
     return MEMPLAN_STATUS_OK;
 }
 
-enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, const char *origin, const struct mp_value *config,
+enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, const char *origin,
+                                              const struct mp_value *config,
                                               struct memplan_error *err)
 {
     struct mp_problems problems;
@@ -148,13 +171,17 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
     if (zero != NULL)
         read_zero(o, &problems, zero);
     read_optimizer(o, &problems, config);
-    const struct mp_value *const bf16 = object(&problems, config, "bf16"), *const fp16 = object(&problems, config, "fp16");
+    const struct mp_value *const bf16 = object(&problems, config, "bf16"), *const fp16 = object(
+                                                                               &problems, config,
+                                                                               "fp16");
     if (bf16 != NULL)
         read_switch(&problems, bf16, "enabled", "bf16.enabled", &o->half_bf16);
     if (fp16 != NULL)
         read_switch(&problems, fp16, "enabled", "fp16.enabled", &o->half_fp16);
-    read_count(&problems, config, "train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", &o->micro_batch);
-    read_count(&problems, config, "gradient_accumulation_steps", "gradient_accumulation_steps", &o->accumulate);
+    read_count(&problems, config, "train_micro_batch_size_per_gpu",
+               "train_micro_batch_size_per_gpu", &o->micro_batch);
+    read_count(&problems, config, "gradient_accumulation_steps", "gradient_accumulation_steps",
+               &o->accumulate);
     if (o->half_bf16 && o->half_fp16)
         mp_problems_add(&problems, NULL, "fp16.enabled", "bf16 is enabled too; keep one");
     if (problems.n > 0)

@@ -12,10 +12,10 @@
 #include "base/value.h"
 
 struct mp_deepspeed_options {
-    int stage;                    /* 0 when no configuration was given */
+    int stage; /* 0 when no configuration was given */
     bool overlap_comm, contiguous_gradients, offload_optimizer, offload_param;
-    bool half_bf16, half_fp16;    /* bf16.enabled, fp16.enabled */
-    bool torch_adam;              /* optimizer.params.torch_adam: else DeepSpeed's own fused kernel */
+    bool half_bf16, half_fp16; /* bf16.enabled, fp16.enabled */
+    bool torch_adam;           /* optimizer.params.torch_adam: else DeepSpeed's own fused kernel */
     bool has_optimizer;
     int64_t reduce_bucket_size, allgather_bucket_size, prefetch_bucket_size; /* elements */
     int64_t max_live_parameters, max_reuse_distance, persistence_threshold, sub_group_size;
@@ -26,7 +26,8 @@ struct mp_deepspeed_options {
 /** Defaults of a stage. */
 void mp_deepspeed_options_init(struct mp_deepspeed_options *options, int stage);
 /** From a parsed configuration. INPUT with all problems, UNSUPPORTED for what is not modelled. */
-enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *options, const char *origin, const struct mp_value *config,
+enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *options,
+                                              const char *origin, const struct mp_value *config,
                                               struct memplan_error *err);
 
 #endif

@@ -9,7 +9,7 @@ const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *nam
                                          struct memplan_error *err)
 {
     static const char *const known[] = {"name", "description", "torch",        "transformers",
-                                        "cuda", "cudnn",       "torch_version"};
+                                        "cuda", "cudnn",       "torch_version", "loop"};
     struct mp_shipped_value found;
     if (mp_shipped_load(arena, "frameworks", "framework", name_or_path, &found, err) !=
         MEMPLAN_STATUS_OK)
@@ -43,6 +43,11 @@ const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *nam
     else
         (void)mp_problems_integer(&problems, "torch_version", torch_version, 113, 999, &version);
     profile->torch_version = (int)version;
+    const struct mp_value *const loop = mp_value_get(found.value, "loop");
+    int kind = 0;
+    if (loop != NULL)
+        (void)mp_problems_choice(&problems, "loop", loop, "script|trainer", &kind);
+    profile->trainer = kind == 1;
     for (size_t i = 0; i < found.value->as.object.length; i++) {
         const struct mp_member *const member = &found.value->as.object.members[i];
         bool is_known = member->key[0] == '_';

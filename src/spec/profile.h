@@ -12,6 +12,7 @@ struct mp_profile {
     const char *description; /* "transformers 5.17 on PyTorch 2.11, CUDA 13.0, cuDNN 9.19" */
     const char *torch, *transformers, *cuda, *cudnn; /* versions as text */
     int torch_version;                               /* 211 */
+    bool trainer; /* "loop": "trainer": transformers' Trainer runs the loop, not a script of one's own */
 };
 
 const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *name_or_path,

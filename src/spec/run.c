@@ -15,6 +15,7 @@
 #include "base/yaml.h"
 #include "memory/allocator.h"
 #include "spec/problems.h"
+#include "spec/training_arguments.h"
 
 #define INT_MAX_VALUE INT64_C(2147483647)
 #define ACCUMULATE_MAX 65536 /* every micro-batch has a tensor of its own */
@@ -113,6 +114,9 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_FSDP] = {"OBJECT", NULL, NULL,
                      "'{reshard_after_forward: true, mixed_precision: false}'", GROUP_PARALLEL,
                      false},
+    [MP_KEY_TRAINING_ARGUMENTS] = {"FILE", NULL, NULL,
+                                   "TrainingArguments in JSON or YAML, with framework hf-trainer", GROUP_TRAINING,
+                                   false},
     [MP_KEY_DEEPSPEED] = {"FILE", NULL, NULL, "ds_config.json: stage, buckets, offload",
                           GROUP_PARALLEL, false},
 };
@@ -543,6 +547,18 @@ static void read_parallel(struct reader *r, enum mp_run_key key, const struct mp
                      key == MP_KEY_WORLD ? &run->world : &run->gpus_per_node);
 }
 
+/* An object, or the file that has it. */
+static void check_training_arguments(struct reader *r, const struct mp_value *value)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    const char *path = NULL;
+    if (value->kind == MP_STRING)
+        read_name(r, MP_KEY_TRAINING_ARGUMENTS, value, &path);
+    else if (value->kind != MP_OBJECT)
+        mp_problems_add(&r->problems, value, label(r, MP_KEY_TRAINING_ARGUMENTS),
+                        "%s is not an object or a file that has one", mp_value_show(value, shown));
+}
+
 static void read_value(struct reader *r, enum mp_run_key key, const struct mp_value *value)
 {
     struct mp_run *const run = r->run;
@@ -587,6 +603,7 @@ static void read_value(struct reader *r, enum mp_run_key key, const struct mp_va
     case MP_KEY_DDP:
     case MP_KEY_FSDP:
     case MP_KEY_DEEPSPEED: read_parallel(r, key, value); break;
+    case MP_KEY_TRAINING_ARGUMENTS: check_training_arguments(r, value); break;
     case MP_RUN_KEYS:
     default: break;
     }
@@ -992,11 +1009,7 @@ static bool check_supported(const struct mp_run *run, struct memplan_error *err)
         run->precision == MP_PRECISION_AMP_BF16 || run->precision == MP_PRECISION_AMP_FP16;
     if (!is_deepspeed(run->parallel))
         return true;
-    if (run->parallel == MP_PARALLEL_DEEPSPEED_ZERO3)
-        (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
-                           "data_parallel: \"deepspeed-zero3\" is not supported yet; fsdp2 shares "
-                           "the weights, too");
-    else if (amp)
+    if (amp)
         (void)mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                            "precision: \"%s\" is not supported with DeepSpeed; bf16, fp16 and "
                            "fp32 are",
@@ -1030,13 +1043,56 @@ static void read_all(const struct mp_run_source *source, struct reader *r)
                         "missing; name one of 'memplan list gpus', a GPU file, or auto");
 }
 
+static const struct mp_value *read_arguments_file(struct reader *r, const char *path)
+{
+    struct mp_strbuf text = MP_STRBUF_INIT;
+    struct memplan_error own = {0};
+    const struct mp_value *value = NULL;
+    if (mp_spec_read_file(path, &text, &own) == MEMPLAN_STATUS_OK)
+        value = mp_yaml_parse(r->arena, path, mp_strbuf_text(&text), text.len, &own);
+    mp_strbuf_release(&text);
+    if (value == NULL)
+        mp_problems_add(&r->problems, NULL, "training_arguments", "%s", own.text);
+    else if (value->kind != MP_OBJECT)
+        mp_problems_add(&r->problems, NULL, "training_arguments", "%s: not an object", path);
+    return value != NULL && value->kind == MP_OBJECT ? value : NULL;
+}
+
+/* framework hf-trainer: the arguments fill in what the run does not say. */
+static void apply_trainer(const struct mp_run_source *source, struct reader *r)
+{
+    static const struct mp_value none = {.kind = MP_OBJECT};
+    const struct mp_value *value = source->values[MP_KEY_TRAINING_ARGUMENTS];
+    struct mp_run *const run = r->run;
+    if (!run->profile->trainer) {
+        if (value != NULL)
+            mp_problems_add(&r->problems, value, "training_arguments", "only for framework hf-trainer");
+        return;
+    }
+    if (run->parallel != MP_PARALLEL_NONE)
+        mp_problems_add(&r->problems, NULL, "data_parallel", "not supported with framework hf-trainer");
+    struct mp_trainer_options *const trainer = mp_arena_alloc(r->arena, sizeof *trainer);
+    if (trainer == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    if (value != NULL && value->kind == MP_STRING)
+        value = read_arguments_file(r, value->as.string.text);
+    else if (value == NULL)
+        value = &none;
+    if (value != NULL)
+        mp_training_arguments_apply(&r->problems, value, trainer, run);
+    run->trainer = trainer;
+}
+
 /* Defaults that depend on model and GPU, then the checks that need both. */
 static void complete(const struct mp_run_source *source, struct reader *r)
 {
     struct mp_run *const run = r->run;
     bool table = false;
     const int64_t positions = mp_model_positions(run->model, &table);
-    if (!mp_run_is_given(run, MP_KEY_PRECISION) && !run->gpu->bf16)
+    apply_trainer(source, r);
+    if (run->trainer == NULL && !mp_run_is_given(run, MP_KEY_PRECISION) && !run->gpu->bf16)
         run->precision = MP_PRECISION_AMP_FP16;
     if (!mp_run_is_given(run, MP_KEY_SEQ))
         run->seq = MP_MIN(positions, DEFAULT_SEQ_MAX);
@@ -1172,6 +1228,7 @@ void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_
         break;
     case MP_KEY_DDP:
     case MP_KEY_FSDP:
+    case MP_KEY_TRAINING_ARGUMENTS:
     case MP_RUN_KEYS:
     default: break;
     }
@@ -1282,6 +1339,23 @@ static void write_lora(const struct mp_run *run, struct mp_json_writer *w)
     mp_json_end_object(w);
 }
 
+static void write_trainer(const struct mp_run *run, struct mp_json_writer *w)
+{
+    const struct mp_trainer_options *const t = run->trainer;
+    if (t == NULL)
+        return;
+    mp_json_object(w, "training_arguments");
+    mp_json_bool(w, "bf16", t->amp == MP_AMP_BF16);
+    mp_json_bool(w, "fp16", t->amp == MP_AMP_FP16);
+    mp_json_string(w, "eval_strategy", t->eval_steps > 0 ? "steps" : "no");
+    if (t->eval_steps > 0)
+        mp_json_int(w, "eval_steps", t->eval_steps);
+    mp_json_int(w, "per_device_eval_batch_size", t->eval_batch);
+    mp_json_int(w, "eval_samples", t->eval_samples);
+    mp_json_int(w, "logging_steps", t->logging_steps);
+    mp_json_end_object(w);
+}
+
 static void write_parallel(const struct mp_run *run, struct mp_json_writer *w)
 {
     if (run->parallel == MP_PARALLEL_NONE)
@@ -1329,6 +1403,7 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
     if (run->used_bytes > 0)
         mp_json_uint(w, "used", run->used_bytes);
     write_lora(run, w);
+    write_trainer(run, w);
     write_parallel(run, w);
     mp_json_end_object(w);
 }

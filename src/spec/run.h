@@ -75,6 +75,15 @@ struct mp_lora {
     double alpha, dropout;
 };
 
+/* framework hf-trainer: what the Trainer does beside the loop that other keys describe. */
+enum mp_amp { MP_AMP_NONE, MP_AMP_BF16, MP_AMP_FP16 };
+struct mp_trainer_options {
+    enum mp_amp amp;       /* autocast around the model; `precision` is the type of the weights */
+    int64_t eval_steps;    /* evaluation after every so many steps; 0: none */
+    int64_t eval_batch, eval_samples;
+    int64_t logging_steps;
+};
+
 struct mp_run {
     const struct mp_model *model;
     const struct mp_gpu *gpu;
@@ -96,6 +105,7 @@ struct mp_run {
         empty_cache_each_step;
     enum mp_attention_mask attention_mask;
     const struct mp_lora *lora;     /* NULL: the whole model is trained */
+    const struct mp_trainer_options *trainer; /* NULL: a loop of one\'s own */
     bool init_cpu;                  /* init_device: cpu */
     const char *allocator_conf;     /* "" when not given */
     uint64_t allocator_limit_bytes; /* 0: none */
@@ -134,7 +144,8 @@ struct mp_run {
                                                         X(GPUS_PER_NODE, "gpus_per_node")          \
                                                             X(COLLECTIVES, "collectives")          \
                                                                 X(DDP, "ddp") X(FSDP, "fsdp")\
-                                                                X(DEEPSPEED, "deepspeed")
+                                                                X(DEEPSPEED, "deepspeed") \
+                                                                    X(TRAINING_ARGUMENTS, "training_arguments")
 enum mp_run_key {
 #define X(name, text) MP_KEY_##name,
     MP_RUN_KEY_MAP(X)

@@ -15,8 +15,8 @@
 #include "train/parallel.h"
 
 #define FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
-#define BUCKET_BYTES (UINT64_C(25) << 20)
-#define BROADCAST_BYTES (UINT64_C(250) << 20)
+#define BUCKET_BYTES       (UINT64_C(25) << 20)
+#define BROADCAST_BYTES    (UINT64_C(250) << 20)
 enum { N_DTYPES = MP_F32 + 1 };
 
 struct bucket {
@@ -41,11 +41,11 @@ struct mp_ddp {
     struct mp_tensor **ready; /* parameters in the order in which their gradients came */
     int n_ready;
     bool rebuilt, sync, sync_buffers;
-    bool delay;               /* static graph, first iteration: everything is reduced at the end of backward */
+    bool delay; /* static graph, first iteration: everything is reduced at the end of backward */
     /* the process group's shelf */
     struct mp_tensor *lingering; /* the first bucket */
     int lingers;
-    struct mp_storage **sent;    /* compressed copies of the last backward */
+    struct mp_storage **sent; /* compressed copies of the last backward */
     int n_sent, n_reduced;
 };
 
@@ -69,8 +69,8 @@ static void number_by_first(struct mp_runtime *rt, int *bucket_of, int n, int n_
 }
 
 /* Buckets get their numbers when they close; what is still open then, in the order in which the types appeared. */
-int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n, const uint64_t *limits, int n_limits, bool by_first,
-                      int *bucket_of)
+int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n,
+                      const uint64_t *limits, int n_limits, bool by_first, int *bucket_of)
 {
     struct open_bucket open[N_DTYPES] = {{0}};
     int appeared[N_DTYPES], n_types = 0, n_closed = 0;
@@ -122,7 +122,8 @@ static void release_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
 }
 
 /* Contents of every bucket, and the parameters' views of them. */
-static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *const *order, int n, const int *bucket_of, int n_buckets)
+static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *const *order,
+                         int n, const int *bucket_of, int n_buckets)
 {
     const enum mp_category category = rt->category;
     rt->category = MP_CATEGORY_COMMUNICATION;
@@ -145,7 +146,8 @@ static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_te
                 continue;
             struct slot *slot = &ddp->slots[order[i]->number - 1];
             slot->bucket = b;
-            slot->view = mp_take(rt, mp_alias(rt, bucket->contents, order[i]->shape, order[i]->stride, bucket->contents));
+            slot->view = mp_take(rt, mp_alias(rt, bucket->contents, order[i]->shape,
+                                              order[i]->stride, bucket->contents));
         }
     }
     rt->category = category;
@@ -193,7 +195,8 @@ static void rebuild_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
     const bool capped = ddp->options->bucket_cap_mb > 0;
     const int n = ddp->n_ready;
     int *bucket_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *bucket_of);
-    const int n_buckets = mp_assign_buckets(rt, ddp->ready, n, capped ? given : usual, capped ? 1 : 2, false, bucket_of);
+    const int n_buckets = mp_assign_buckets(rt, ddp->ready, n, capped ? given : usual,
+                                            capped ? 1 : 2, false, bucket_of);
     struct mp_storage *indices = mp_storage_new(rt, 4 * ((uint64_t)n + 1));
     release_sent(rt, ddp);
     mp_scratch(rt, 4 * (uint64_t)n_buckets);
@@ -206,7 +209,8 @@ static void rebuild_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
 /* ---- construction ---- */
 
 /* Every rank learns the number of parameters of all, then compares shapes and strides with the first. */
-static void verify_parameters(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor *const *parameters, int n)
+static void verify_parameters(struct mp_runtime *rt, const struct mp_run *run,
+                              struct mp_tensor *const *parameters, int n)
 {
     uint64_t dims = 0;
     const uint64_t world = (uint64_t)run->world;
@@ -271,8 +275,10 @@ static void all_reduce(struct mp_runtime *rt, struct mp_ddp *ddp, struct bucket 
     const enum mp_dtype type = types[ddp->options->compression];
     const enum mp_category category = rt->category;
     rt->category = MP_CATEGORY_COMMUNICATION;
-    if (ddp->options->compression != MP_COMPRESSION_NONE && bucket->contents->dtype != (uint8_t)type)
-        bucket->sent = mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(type));
+    if (ddp->options->compression != MP_COMPRESSION_NONE &&
+        bucket->contents->dtype != (uint8_t)type)
+        bucket->sent =
+            mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(type));
     rt->category = category;
     if (ddp->n_reduced++ == 0) {
         release_sent(rt, ddp);
@@ -283,7 +289,8 @@ static void all_reduce(struct mp_runtime *rt, struct mp_ddp *ddp, struct bucket 
 /* All buckets have been reduced: what was sent goes on the shelf. */
 static void shelve(struct mp_runtime *rt, struct mp_ddp *ddp)
 {
-    ddp->sent = mp_runtime_alloc(rt, (size_t)MP_MAX(ddp->n_buckets, 1) * sizeof(struct mp_storage *));
+    ddp->sent =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(ddp->n_buckets, 1) * sizeof(struct mp_storage *));
     for (int b = 0; b < ddp->n_buckets; b++) {
         if (ddp->buckets[b].sent)
             ddp->sent[ddp->n_sent++] = ddp->buckets[b].sent;
@@ -348,7 +355,8 @@ void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
 }
 
 /* _DDPSink: outputs pass through a node of their own, as copies. */
-static void sink_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out)
+static void sink_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **grads,
+                          struct mp_tensor **out)
 {
     (void)rt;
     for (int i = 0; i < n->n_inputs; i++)
@@ -362,10 +370,12 @@ void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_o
     struct mp_tensor *copies[MP_ARRAY_LEN(fields)] = {NULL};
     if (!ddp->delay && !ddp->options->find_unused_parameters)
         return;
-    struct mp_node *sink = mp_node_new(rt, &sink_type, 2, (struct mp_tensor *[]){out->loss, out->logits});
+    struct mp_node *sink =
+        mp_node_new(rt, &sink_type, 2, (struct mp_tensor *[]){out->loss, out->logits});
     for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++)
         if (*fields[i])
-            copies[i] = mp_take(rt, mp_empty_like(rt, *fields[i], (enum mp_dtype)(*fields[i])->dtype));
+            copies[i] =
+                mp_take(rt, mp_empty_like(rt, *fields[i], (enum mp_dtype)(*fields[i])->dtype));
     for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++) {
         if (!copies[i])
             continue;
@@ -375,19 +385,24 @@ void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_o
     }
 }
 
-struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **all, int n_all, struct mp_tensor **trainable,
-                           int n_trainable, struct mp_hooks *hooks)
+struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **all,
+                           int n_all, struct mp_tensor **trainable, int n_trainable,
+                           struct mp_hooks *hooks)
 {
     struct mp_ddp *ddp = mp_runtime_alloc(rt, sizeof *ddp);
     const char *op = rt->op;
     rt->op = "DistributedDataParallel";
-    *ddp = (struct mp_ddp){.options = &run->ddp, .parameters = trainable, .n_parameters = n_trainable, .sync_buffers = true};
+    *ddp = (struct mp_ddp){.options = &run->ddp,
+                           .parameters = trainable,
+                           .n_parameters = n_trainable,
+                           .sync_buffers = true};
     ddp->slots = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof *ddp->slots);
     ddp->ready = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof(struct mp_tensor *));
     for (int i = 0; i < n_trainable; i++)
         trainable[i]->number = i + 1;
     verify_parameters(rt, run, trainable, n_trainable);
-    struct mp_tensor **tensors = mp_runtime_alloc(rt, (size_t)(n_all + rt->n_buffers + 1) * sizeof(struct mp_tensor *));
+    struct mp_tensor **tensors =
+        mp_runtime_alloc(rt, (size_t)(n_all + rt->n_buffers + 1) * sizeof(struct mp_tensor *));
     memcpy(tensors, all, (size_t)n_all * sizeof *tensors);
     if (rt->n_buffers)
         memcpy(tensors + n_all, rt->buffers, (size_t)rt->n_buffers * sizeof *tensors);
@@ -396,7 +411,8 @@ struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, stru
     if (run->ddp.static_graph || run->ddp.find_unused_parameters) /* which parameters were used */
         mp_storage_new(rt, 4 * (uint64_t)n_trainable);
     ddp->delay = run->ddp.static_graph;
-    *hooks = (struct mp_hooks){.context = ddp, .accumulated = accumulated, .backward_done = backward_done};
+    *hooks = (struct mp_hooks){
+        .context = ddp, .accumulated = accumulated, .backward_done = backward_done};
     rt->hooks = hooks;
     rt->op = op;
     return ddp;

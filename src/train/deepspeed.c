@@ -22,33 +22,42 @@ struct bucket {
     struct mp_storage *buffers[2]; /* contiguous_gradients; the second one with overlap_comm */
     int index;
     int64_t elements;
-    int *members, n_members;       /* parameters, in order of arrival */
-    bool oversized;                /* its only member is larger than a bucket, and stays in its own gradient */
+    int *members, n_members; /* parameters, in order of arrival */
+    bool used[2];            /* by the reduction's stream */
+    bool oversized; /* its only member is larger than a bucket, and stays in its own gradient */
 };
 
 struct mp_deepspeed {
+    struct mp_zero3 *zero3;        /* stage 3: the rest is unused but for run */
     const struct mp_run *run;
     const struct mp_deepspeed_options *options;
     struct mp_tensor **parameters;
     int n;
-    int64_t *offsets;              /* in the flat weights; one more than parameters */
+    int64_t *offsets;                      /* in the flat weights; one more than parameters */
     int64_t world, partition, first, last; /* elements: of a partition; this rank's bounds */
     enum mp_dtype dtype;
     struct mp_storage *flat;
-    struct mp_tensor *master;      /* float32 */
+    struct mp_tensor *master; /* float32 */
     struct mp_optimizer_instance optimizer;
     struct bucket bucket;
-    bool ready;                    /* buffers exist */
-    bool boundary;                 /* the micro-batch before the step */
-    struct mp_storage *kept;       /* gradients of this rank's parameters, of this micro-batch */
+    bool ready;              /* buffers exist */
+    bool boundary;           /* the micro-batch before the step */
+    struct mp_storage *kept; /* gradients of this rank's parameters, of this micro-batch */
     int64_t kept_elements;
-    struct mp_tensor **accumulated; /* by parameter: the first micro-batch's gradients, then sums; NULL where not ours */
-    struct mp_storage *padding;    /* zeros behind the last partition's gradients */
+    /* by parameter: the first micro-batch's gradients, then sums; NULL where not ours. With the optimizer on the host, norms */
+    struct mp_tensor **accumulated;
+    struct mp_storage *padding; /* zeros behind the last partition's gradients */
     bool have_accumulated;
-    struct mp_tensor *norm;        /* of the last step, for get_global_grad_norm() */
+    struct mp_tensor *norm; /* of the last step, for get_global_grad_norm() */
+    /* overlap_comm: what the reduction's stream has used dies when that is seen to be done, at the next allocation */
+    struct mp_storage **deferred;
+    int n_deferred, cap_deferred;
 };
 
-static bool is_mine(const struct mp_deepspeed *z, int i) { return z->offsets[i + 1] > z->first && z->offsets[i] < z->last; }
+static bool is_mine(const struct mp_deepspeed *z, int i)
+{
+    return z->offsets[i + 1] > z->first && z->offsets[i] < z->last;
+}
 
 static struct mp_storage *temporary_on(struct mp_runtime *rt, unsigned stream, uint64_t bytes)
 {
@@ -63,7 +72,8 @@ static struct mp_storage *temporary_on(struct mp_runtime *rt, unsigned stream, u
 /* Parameters become views of the flat weights, and their own storages die in order. */
 static void flatten_weights(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
-    const int64_t step = ALIGNMENT * z->world, aligned = (z->offsets[z->n] + step - 1) / step * step;
+    const int64_t step = ALIGNMENT * z->world,
+                  aligned = (z->offsets[z->n] + step - 1) / step * step;
     const uint64_t size = mp_dtype_bytes(z->dtype);
     struct mp_storage *padding = mp_storage_new(rt, (uint64_t)(aligned - z->offsets[z->n]) * size);
     rt->category = MP_CATEGORY_PARAMETER;
@@ -84,25 +94,47 @@ static void flatten_weights(struct mp_runtime *rt, struct mp_deepspeed *z)
 
 static void make_master(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
-    struct mp_storage *clone = z->dtype == MP_F32 ? NULL : mp_storage_new(rt, (uint64_t)z->partition * mp_dtype_bytes(z->dtype));
+    struct mp_storage *clone =
+        z->dtype == MP_F32 ? NULL
+                           : mp_storage_new(rt, (uint64_t)z->partition * mp_dtype_bytes(z->dtype));
     rt->category = MP_CATEGORY_PARAMETER;
     z->master = mp_take(rt, mp_empty(rt, MP_SHAPE(z->partition), MP_F32));
     rt->category = MP_CATEGORY_TEMPORARY;
     if (clone)
         mp_storage_unref(rt, clone);
-    mp_scratch(rt, 4 * (uint64_t)z->partition); /* a gradient of zeros, for optimizers that make their state at once */
-    if (!z->options->offload_optimizer)
-        return;
-    mp_storage_resize(rt, z->master->storage, 0);
+    mp_scratch(
+        rt,
+        4 * (uint64_t)z
+                ->partition); /* a gradient of zeros, for optimizers that make their state at once */
+}
+
+/* Masters and state live on the host; here is room for the largest parameter's gradient on its way there. */
+static void make_host_master(struct mp_runtime *rt, struct mp_deepspeed *z)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < z->n; i++)
+        largest = MP_MAX(largest, mp_numel(z->parameters[i]));
+    mp_scratch(rt, (uint64_t)z->partition * mp_dtype_bytes(z->dtype));
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    mp_storage_new(rt, (uint64_t)largest * mp_dtype_bytes(z->dtype));
+    rt->category = MP_CATEGORY_TEMPORARY;
 }
 
 static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *leaf);
 
-struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **parameters, int n,
-                                       struct mp_hooks *hooks)
+struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_run *run,
+                                       struct mp_tensor **parameters, int n, struct mp_hooks *hooks)
 {
     struct mp_deepspeed *z = mp_runtime_alloc(rt, sizeof *z);
-    *z = (struct mp_deepspeed){.run = run, .options = &run->deepspeed, .parameters = parameters, .n = n, .world = run->world};
+    *z = (struct mp_deepspeed){.run = run,
+                               .options = &run->deepspeed,
+                               .parameters = parameters,
+                               .n = n,
+                               .world = run->world};
+    if (run->deepspeed.stage == 3) {
+        z->zero3 = mp_zero3_wrap(rt, run, parameters, n, hooks);
+        return z;
+    }
     z->dtype = n ? (enum mp_dtype)parameters[0]->dtype : MP_F32;
     z->offsets = mp_runtime_alloc(rt, ((size_t)n + 1) * sizeof *z->offsets);
     z->bucket.members = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *z->bucket.members);
@@ -110,16 +142,42 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
     for (int i = 0; i < n; i++)
         z->offsets[i + 1] = z->offsets[i] + mp_numel(parameters[i]);
     rt->op = "deepspeed.initialize";
+    mp_empty_cache(rt);
     flatten_weights(rt, z);
-    make_master(rt, z);
+    if (z->options->offload_optimizer)
+        make_host_master(rt, z);
+    else
+        make_master(rt, z);
     rt->op = "";
-    mp_optimizer_init(rt, &z->optimizer, run->optimizer, &z->master, 1);
+    mp_optimizer_init(rt, &z->optimizer, run->optimizer, &z->master, z->master ? 1 : 0);
     *hooks = (struct mp_hooks){.context = z, .accumulated = accumulated};
     rt->hooks = hooks;
     return z;
 }
 
 /* ---- reducing ---- */
+
+static void defer(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_storage *storage)
+{
+    if (z->n_deferred == z->cap_deferred) {
+        const int wanted = z->cap_deferred ? 2 * z->cap_deferred : 16;
+        struct mp_storage **bigger =
+            mp_runtime_alloc(rt, (size_t)wanted * sizeof(struct mp_storage *));
+        if (z->n_deferred)
+            memcpy(bigger, z->deferred, (size_t)z->n_deferred * sizeof(struct mp_storage *));
+        z->deferred = bigger;
+        z->cap_deferred = wanted;
+    }
+    storage->refs++;
+    z->deferred[z->n_deferred++] = storage;
+}
+
+static void release_deferred(struct mp_runtime *rt, struct mp_deepspeed *z)
+{
+    for (int i = 0; i < z->n_deferred; i++)
+        mp_storage_unref(rt, z->deferred[i]);
+    z->n_deferred = 0;
+}
 
 static void set_up_buckets(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
@@ -147,9 +205,26 @@ struct slices {
 static void reduce_slices(struct mp_runtime *rt, const struct mp_deepspeed *z, struct slices *s)
 {
     if (s->n > 1)
-        mp_storage_unref(rt, temporary_on(rt, z->options->overlap_comm ? MP_STREAM_REDUCE_SCATTER : MP_STREAM_MAIN,
-                                          (uint64_t)s->elements * mp_dtype_bytes(z->dtype)));
+        mp_storage_unref(
+            rt,
+            temporary_on(rt, z->options->overlap_comm ? MP_STREAM_REDUCE_SCATTER : MP_STREAM_MAIN,
+                         (uint64_t)s->elements * mp_dtype_bytes(z->dtype)));
     *s = (struct slices){0, 0};
+}
+
+/* The reduction reads its input on its own stream, and writes ours back. */
+static void note_use(struct mp_runtime *rt, struct mp_deepspeed *z)
+{
+    struct bucket *b = &z->bucket;
+    bool ours = false;
+    for (int m = 0; m < b->n_members; m++)
+        ours |= is_mine(z, b->members[m]);
+    if (!ours || !z->options->overlap_comm)
+        return;
+    if (b->oversized)
+        defer(rt, z, z->parameters[b->members[0]]->grad->storage);
+    else
+        b->used[b->index] = true;
 }
 
 /* The bucket's range is cut where partitions meet; neighbours of the same partition stay together. */
@@ -221,17 +296,45 @@ static void keep_gradient(struct mp_runtime *rt, struct mp_deepspeed *z, struct 
     set_gradient(rt, p, z->kept);
 }
 
+static int64_t piece_elements(const struct mp_deepspeed *z, int i)
+{
+    return MP_MIN(z->offsets[i + 1], z->last) - MP_MAX(z->offsets[i], z->first);
+}
+
+/* Norms are taken in float64, parameter by parameter; for sizes, an int64 is as good. */
+static struct mp_tensor *piece_norm(struct mp_runtime *rt, int64_t elements)
+{
+    struct mp_tensor *wide = mp_empty(rt, MP_SHAPE(elements), MP_I64);
+    struct mp_tensor *norm = mp_reduce(rt, wide, 1u, false);
+    mp_discard(rt, wide);
+    return norm;
+}
+
+/* Its norm, which stays until the step, then a float32 copy that goes to the host. */
+static void send_to_host(struct mp_runtime *rt, struct mp_deepspeed *z, int i)
+{
+    if (!z->boundary)
+        return;
+    z->accumulated[i] = mp_take(rt, piece_norm(rt, piece_elements(z, i)));
+    if (z->dtype != MP_F32)
+        mp_scratch(rt, 4 * (uint64_t)piece_elements(z, i));
+}
+
 static void reduce_bucket(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
     struct bucket *b = &z->bucket;
-    if (z->options->contiguous_gradients)
+    if (z->options->contiguous_gradients) {
         average_bucket(rt, z);
-    else
+        note_use(rt, z);
+    } else {
         average_list(rt, z);
+    }
     for (int m = 0; m < b->n_members; m++) {
         struct mp_tensor *p = z->parameters[b->members[m]];
         const bool mine = is_mine(z, b->members[m]);
-        if (mine && z->options->contiguous_gradients)
+        if (mine && z->options->offload_optimizer)
+            send_to_host(rt, z, b->members[m]);
+        else if (mine && z->options->contiguous_gradients)
             keep_gradient(rt, z, p);
         else if (!mine && z->options->stage == 2)
             clear_gradient(rt, p);
@@ -259,7 +362,10 @@ static void add_to_bucket(struct mp_runtime *rt, struct mp_deepspeed *z, int i)
     b->members[b->n_members++] = i;
 }
 
-static bool reduces_in_hooks(const struct mp_deepspeed *z) { return z->options->stage == 2 || (z->options->overlap_comm && z->boundary); }
+static bool reduces_in_hooks(const struct mp_deepspeed *z)
+{
+    return z->options->stage == 2 || (z->options->overlap_comm && z->boundary);
+}
 
 static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *leaf)
 {
@@ -269,6 +375,7 @@ static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *
     const char *op = rt->op;
     rt->op = "reduce";
     set_up_buckets(rt, z);
+    release_deferred(rt, z);
     if (reduces_in_hooks(z))
         add_to_bucket(rt, z, leaf->number - 1);
     rt->op = op;
@@ -300,11 +407,15 @@ static void epilogue(struct mp_runtime *rt, struct mp_deepspeed *z)
             if (z->parameters[i]->grad)
                 add_to_bucket(rt, z, i);
     reduce_bucket(rt, z);
-    accumulate(rt, z);
+    if (!z->options->offload_optimizer)
+        accumulate(rt, z);
     for (int i = 0; i < 2; i++) {
+        if (z->bucket.used[i])
+            defer(rt, z, z->bucket.buffers[i]);
         if (z->bucket.buffers[i])
             mp_storage_unref(rt, z->bucket.buffers[i]);
         z->bucket.buffers[i] = NULL;
+        z->bucket.used[i] = false;
     }
     z->ready = false;
     if (z->kept)
@@ -314,13 +425,15 @@ static void epilogue(struct mp_runtime *rt, struct mp_deepspeed *z)
         clear_gradient(rt, z->parameters[i]);
 }
 
-void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss, bool boundary)
+void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss,
+                           bool boundary)
 {
     z->boundary = boundary;
+    release_deferred(rt, z);
     struct mp_tensor *share = mp_take(rt, mp_div_number(rt, loss, (double)z->run->accumulate));
     struct mp_tensor *scaled = mp_take(rt, mp_mul_number(rt, share, 1));
     mp_backward(rt, scaled);
-    if (z->options->stage == 2 || boundary)
+    if (!z->zero3 && (z->options->stage == 2 || boundary))
         epilogue(rt, z);
     mp_tensor_unref(rt, scaled);
     mp_tensor_unref(rt, share);
@@ -328,20 +441,9 @@ void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct
 
 /* ---- the step ---- */
 
-static struct mp_tensor *scalar(struct mp_runtime *rt) { return mp_empty(rt, MP_SCALAR, MP_F32); }
-
-/* Norms are taken in float64, parameter by parameter; for sizes, an int64 is as good. */
-static void piece_norm(struct mp_runtime *rt, int64_t elements)
+static struct mp_tensor *scalar(struct mp_runtime *rt)
 {
-    struct mp_tensor *wide = mp_empty(rt, MP_SHAPE(elements), MP_I64);
-    mp_reduce(rt, wide, 1u, false);
-    mp_discard(rt, scalar(rt));
-    mp_discard(rt, wide);
-}
-
-static int64_t piece_elements(const struct mp_deepspeed *z, int i)
-{
-    return MP_MIN(z->offsets[i + 1], z->last) - MP_MAX(z->offsets[i], z->first);
+    return mp_empty(rt, MP_SCALAR, MP_F32);
 }
 
 static void global_norm(struct mp_runtime *rt, struct mp_deepspeed *z)
@@ -349,7 +451,7 @@ static void global_norm(struct mp_runtime *rt, struct mp_deepspeed *z)
     const int before = rt->n_temporaries;
     for (int i = 0; i < z->n; i++)
         if (is_mine(z, i))
-            piece_norm(rt, piece_elements(z, i));
+            mp_keep(piece_norm(rt, piece_elements(z, i)));
     mp_discard_to(rt, before);
 }
 
@@ -367,7 +469,9 @@ static struct mp_tensor *flat_gradients(struct mp_runtime *rt, struct mp_deepspe
     struct mp_tensor *flat = n_pieces == 1 && z->accumulated[only]
                                  ? mp_take(rt, mp_detach(rt, z->accumulated[only]))
                                  : mp_take(rt, mp_empty(rt, MP_SHAPE(z->partition), z->dtype));
-    struct mp_tensor *wide = z->dtype == MP_F32 ? mp_tensor_ref(flat) : mp_take(rt, mp_empty(rt, MP_SHAPE(z->partition), MP_F32));
+    struct mp_tensor *wide = z->dtype == MP_F32
+                                 ? mp_tensor_ref(flat)
+                                 : mp_take(rt, mp_empty(rt, MP_SHAPE(z->partition), MP_F32));
     rt->category = MP_CATEGORY_TEMPORARY;
     mp_tensor_unref(rt, flat);
     return wide;
@@ -387,16 +491,27 @@ static void release_accumulated(struct mp_runtime *rt, struct mp_deepspeed *z)
 
 void mp_deepspeed_step(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
+    if (z->zero3) {
+        mp_zero3_step(rt, z->zero3);
+        return;
+    }
     rt->op = "engine.step";
+    release_deferred(rt, z);
+    if (z->options->offload_optimizer) {
+        release_accumulated(rt, z);
+        rt->op = "";
+        return;
+    }
     global_norm(rt, z);
-    struct mp_tensor *scaled_norm = mp_take(rt, scalar(rt)), *old = z->norm;
+    struct mp_tensor *scaled_norm = mp_take(rt, scalar(rt)),
+                     *old = z->norm; /* the engine has the old one until it is through */
     z->norm = mp_take(rt, scalar(rt));
-    mp_tensor_unref(rt, old);
     z->master->grad = flat_gradients(rt, z);
     release_accumulated(rt, z);
     mp_optimizer_step(rt, &z->optimizer);
     mp_tensor_unref(rt, z->master->grad);
     z->master->grad = NULL;
     mp_tensor_unref(rt, scaled_norm);
+    mp_tensor_unref(rt, old);
     rt->op = "";
 }

@@ -8,10 +8,18 @@
 struct mp_deepspeed;
 
 /** deepspeed.initialize(): weights are flattened, this rank's masters made. */
-struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **parameters, int n,
+struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_run *run,
+                                       struct mp_tensor **parameters, int n,
                                        struct mp_hooks *hooks);
 /** engine.backward(loss); boundary: engine.step() will update the weights. */
-void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss, bool boundary);
+void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss,
+                           bool boundary);
+struct mp_zero3;
+/** Stage 3. Backward is the loss's own, after it was divided; hooks do the rest. */
+struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **parameters, int n,
+                               struct mp_hooks *hooks);
+void mp_zero3_step(struct mp_runtime *rt, struct mp_zero3 *z);
+
 /** engine.step() at the boundary. */
 void mp_deepspeed_step(struct mp_runtime *rt, struct mp_deepspeed *z);
 

@@ -23,41 +23,52 @@ enum group_state { IDLE, PRE_BACKWARD, POST_BACKWARD };
 struct group {
     struct mp_fsdp *fsdp;
     int n, layer;
-    struct mp_tensor **parameters; /* unsharded; their storages come and go. Borrowed from the model */
-    struct mp_tensor **shards;     /* this rank's rows. Owned */
-    uint64_t *padded;              /* elements of a shard with its padding */
+    struct mp_tensor *
+        *parameters;           /* unsharded; their storages come and go. Borrowed from the model */
+    struct mp_tensor **shards; /* this rank's rows. Owned */
+    uint64_t *padded;          /* elements of a shard with its padding */
     enum group_state state;
     bool open, gathered;
     struct mp_storage *gather_output; /* gathered, but not copied out yet; NULL with one rank */
-    struct mp_storage **kept;      /* larger shards that wait for backward (reshard_after_forward: N); NULL: none */
+    struct mp_storage *
+        *kept; /* larger shards that wait for backward (reshard_after_forward: N); NULL: none */
     struct mp_tensor *all_reduce_input; /* HSDP: lives to the end of backward */
-    int *uses, n_uses, cap_uses;   /* places in the order of forward */
+    int *uses, n_uses, cap_uses;        /* places in the order of forward */
 };
 
 struct mp_fsdp {
     struct mp_runtime *rt;
     const struct mp_fsdp_options *options;
-    int64_t world, rank;           /* among the ranks that share the weights */
-    enum mp_dtype reduce_dtype;    /* with mixed precision */
-    struct group *groups;          /* blocks, then the root */
+    int64_t world, rank;        /* among the ranks that share the weights */
+    enum mp_dtype reduce_dtype; /* with mixed precision */
+    struct group *groups;       /* blocks, then the root */
     int n_groups;
     struct mp_tensor **parameters; /* shards in the model's order */
     int n_parameters;
     struct mp_storage *last_output, *reduce_input;
     bool in_forward;
-    struct group **order;          /* groups as they ran in forward */
+    struct group **order; /* groups as they ran in forward */
     int n_order, cap_order;
 };
 
-struct mp_tensor **mp_fsdp_parameters(const struct mp_fsdp *fsdp) { return fsdp->parameters; }
+struct mp_tensor **mp_fsdp_parameters(const struct mp_fsdp *fsdp)
+{
+    return fsdp->parameters;
+}
 
-static struct group *root_of(const struct mp_fsdp *fsdp) { return &fsdp->groups[fsdp->n_groups - 1]; }
+static struct group *root_of(const struct mp_fsdp *fsdp)
+{
+    return &fsdp->groups[fsdp->n_groups - 1];
+}
 
 /* ---- tables of the copying kernels ---- */
 
 #define TILE_BYTES 2048u /* one thread block's worth: 128 threads of 16 bytes */
 
-static uint64_t tiles(uint64_t bytes) { return (bytes + TILE_BYTES - 1) / TILE_BYTES; }
+static uint64_t tiles(uint64_t bytes)
+{
+    return (bytes + TILE_BYTES - 1) / TILE_BYTES;
+}
 
 static uint64_t unsharded_bytes(const struct group *g, int i)
 {
@@ -69,13 +80,17 @@ static uint64_t gathered_ranks(const struct group *g)
 {
     return (uint64_t)(g->kept ? g->fsdp->options->reshard_to : g->fsdp->world);
 }
-static uint64_t gathered_bytes(const struct group *g, int i) { return unsharded_bytes(g, i) / gathered_ranks(g); }
+static uint64_t gathered_bytes(const struct group *g, int i)
+{
+    return unsharded_bytes(g, i) / gathered_ranks(g);
+}
 
 /* split_with_sizes_copy: source, destination and size of each part, its first block, and the part that each block works on */
 static uint64_t copy_out_table_bytes(const struct group *g)
 {
     const struct mp_gpu *gpu = g->fsdp->rt->gpu;
-    const uint64_t world = gathered_ranks(g), resident = (uint64_t)gpu->sms * gpu->threads_per_sm / 128 * 2;
+    const uint64_t world = gathered_ranks(g),
+                   resident = (uint64_t)gpu->sms * gpu->threads_per_sm / 128 * 2;
     uint64_t all = 0, blocks = 0;
     for (int i = 0; i < g->n; i++)
         all += tiles(gathered_bytes(g, i));
@@ -152,7 +167,10 @@ static void copy_shards(struct mp_runtime *rt, struct group *g)
     mp_enter_empty(rt, &f);
     for (int i = 0; i < g->n; i++) {
         const struct mp_tensor *p = g->parameters[i];
-        mp_let(&f, &cast, p->dtype == g->shards[i]->dtype ? NULL : mp_empty_like(rt, g->shards[i], (enum mp_dtype)p->dtype));
+        mp_let(&f, &cast,
+               p->dtype == g->shards[i]->dtype
+                   ? NULL
+                   : mp_empty_like(rt, g->shards[i], (enum mp_dtype)p->dtype));
         mp_storage_resize(rt, p->storage, unsharded_bytes(g, i));
     }
     mp_leave(&f, NULL);
@@ -209,7 +227,8 @@ static void reshard_after_forward(struct mp_runtime *rt, struct group *g)
     }
     const enum mp_category category = rt->category;
     rt->category = MP_CATEGORY_PARAMETER;
-    struct mp_storage **kept = mp_runtime_alloc(rt, (size_t)MP_MAX(g->n, 1) * sizeof(struct mp_storage *));
+    struct mp_storage **kept =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(g->n, 1) * sizeof(struct mp_storage *));
     for (int i = 0; i < g->n; i++) {
         kept[i] = mp_storage_new(rt, unsharded_bytes(g, i) / (uint64_t)fsdp->options->reshard_to);
         mp_storage_resize(rt, g->parameters[i]->storage, 0);
@@ -266,7 +285,8 @@ static void hand_out(struct mp_runtime *rt, const struct gradients *grads, struc
     }
 }
 
-static struct mp_tensor *reduce_scatter(struct mp_runtime *rt, struct group *g, const struct gradients *grads, enum mp_dtype dtype)
+static struct mp_tensor *reduce_scatter(struct mp_runtime *rt, struct group *g,
+                                        const struct gradients *grads, enum mp_dtype dtype)
 {
     rt->stream = MP_STREAM_REDUCE_SCATTER;
     rt->category = MP_CATEGORY_GRADIENT;
@@ -297,7 +317,8 @@ static void post_backward(struct mp_runtime *rt, struct group *g)
     struct gradients grads = take_gradients(rt, g);
     reshard(rt, g);
     if (grads.n > 0) {
-        const enum mp_dtype dtype = fsdp->options->mixed_precision ? MP_F32 : (enum mp_dtype)grads.tensors[0]->dtype;
+        const enum mp_dtype dtype =
+            fsdp->options->mixed_precision ? MP_F32 : (enum mp_dtype)grads.tensors[0]->dtype;
         const uint64_t world = (uint64_t)fsdp->world;
         if (fsdp->reduce_input)
             mp_storage_unref(rt, fsdp->reduce_input);
@@ -340,13 +361,15 @@ static void pre_backward(struct mp_runtime *rt, void *context)
 }
 
 /* Runs when the gradients of a block's inputs are complete. */
-static void register_post_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out)
+static void register_post_backward(struct mp_runtime *rt, struct mp_node *n,
+                                   struct mp_tensor **grads, struct mp_tensor **out)
 {
     post_backward(rt, n->before_context);
     for (int i = 0; i < n->n_inputs; i++)
         out[i] = grads[i];
 }
-static const struct mp_node_type post_backward_type = {"RegisterPostBackwardFunctionBackward", register_post_backward};
+static const struct mp_node_type post_backward_type = {"RegisterPostBackwardFunctionBackward",
+                                                       register_post_backward};
 
 /* Inputs that require grad go through the node, which returns them as views. */
 static void hook_inputs(struct mp_runtime *rt, struct group *g, int n, struct mp_tensor **args)
@@ -426,7 +449,8 @@ static void drop_last_output(struct mp_runtime *rt, struct mp_fsdp *fsdp)
     fsdp->last_output = NULL;
 }
 
-static void block(struct mp_runtime *rt, void *context, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+static void block(struct mp_runtime *rt, void *context, const struct mp_layer *call,
+                  struct mp_tensor **args, struct mp_tensor **out)
 {
     struct mp_fsdp *fsdp = context;
     struct group *g = &fsdp->groups[call->index];
@@ -490,7 +514,8 @@ void mp_fsdp_after_forward(struct mp_runtime *rt, struct mp_fsdp *fsdp, struct m
 /* ---- construction ---- */
 
 /* This rank's rows, with the padding behind them. */
-static struct mp_tensor *new_shard(struct mp_runtime *rt, const struct mp_fsdp *fsdp, const struct mp_tensor *p)
+static struct mp_tensor *new_shard(struct mp_runtime *rt, const struct mp_fsdp *fsdp,
+                                   const struct mp_tensor *p)
 {
     struct mp_shape shape = p->shape;
     const int64_t rows = shape.d[0], padded = (rows + fsdp->world - 1) / fsdp->world;
@@ -515,7 +540,8 @@ static void shard_group(struct mp_runtime *rt, struct group *g)
     for (int i = 0; i < g->n; i++) {
         g->shards[i] = new_shard(rt, fsdp, g->parameters[i]);
         const int64_t rows = g->parameters[i]->shape.d[0];
-        g->padded[i] = (uint64_t)((rows + fsdp->world - 1) / fsdp->world * (mp_numel(g->parameters[i]) / MP_MAX(rows, 1)));
+        g->padded[i] = (uint64_t)((rows + fsdp->world - 1) / fsdp->world *
+                                  (mp_numel(g->parameters[i]) / MP_MAX(rows, 1)));
     }
     for (int i = g->n - 1; i >= 0; i--) {
         struct mp_tensor *p = g->parameters[i];
@@ -531,7 +557,8 @@ static int *layers_of(struct mp_runtime *rt, const struct mp_net *net, int *n_la
 {
     const struct mp_program *program = rt->program;
     int *layers = mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof *layers);
-    int16_t *of_storage = mp_runtime_alloc(rt, ((size_t)program->n_allocs + 1) * sizeof *of_storage);
+    int16_t *of_storage =
+        mp_runtime_alloc(rt, ((size_t)program->n_allocs + 1) * sizeof *of_storage);
     *n_layers = 0;
     for (uint32_t i = 0; i < program->n_events; i++)
         if (program->events[i].kind == MP_EVENT_ALLOC)
@@ -543,7 +570,8 @@ static int *layers_of(struct mp_runtime *rt, const struct mp_net *net, int *n_la
     return layers;
 }
 
-static void fill_group(struct mp_runtime *rt, struct group *g, const struct mp_net *net, const int *layers)
+static void fill_group(struct mp_runtime *rt, struct group *g, const struct mp_net *net,
+                       const int *layers)
 {
     for (int i = 0; i < net->n_parameters; i++)
         g->n += layers[i] == g->layer;
@@ -554,18 +582,21 @@ static void fill_group(struct mp_runtime *rt, struct group *g, const struct mp_n
 }
 
 /* Shards in the order of model.parameters(). */
-static void list_parameters(struct mp_runtime *rt, struct mp_fsdp *fsdp, const struct mp_net *net, const int *layers)
+static void list_parameters(struct mp_runtime *rt, struct mp_fsdp *fsdp, const struct mp_net *net,
+                            const int *layers)
 {
     int *next = mp_runtime_alloc(rt, (size_t)fsdp->n_groups * sizeof *next);
     fsdp->n_parameters = net->n_parameters;
-    fsdp->parameters = mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof(struct mp_tensor *));
+    fsdp->parameters =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof(struct mp_tensor *));
     for (int i = 0; i < net->n_parameters; i++) {
         const int number = layers[i] < 0 ? fsdp->n_groups - 1 : layers[i];
         fsdp->parameters[i] = fsdp->groups[number].shards[next[number]++];
     }
 }
 
-struct mp_fsdp *mp_fsdp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_net *net, struct mp_hooks *hooks)
+struct mp_fsdp *mp_fsdp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_net *net,
+                             struct mp_hooks *hooks)
 {
     struct mp_fsdp *fsdp = mp_runtime_alloc(rt, sizeof *fsdp);
     const enum mp_category category = rt->category;
@@ -574,7 +605,10 @@ struct mp_fsdp *mp_fsdp_wrap(struct mp_runtime *rt, const struct mp_run *run, st
     const int *layers = layers_of(rt, net, &n_layers);
     rt->op = "fully_shard";
     rt->category = MP_CATEGORY_PARAMETER;
-    *fsdp = (struct mp_fsdp){.rt = rt, .options = &run->fsdp, .world = run->world / run->fsdp.replicas, .n_groups = n_layers + 1};
+    *fsdp = (struct mp_fsdp){.rt = rt,
+                             .options = &run->fsdp,
+                             .world = run->world / run->fsdp.replicas,
+                             .n_groups = n_layers + 1};
     fsdp->rank = run->rank % fsdp->world;
     fsdp->groups = mp_runtime_alloc(rt, (size_t)fsdp->n_groups * sizeof *fsdp->groups);
     for (int i = 0; i < fsdp->n_groups; i++) {

@@ -38,7 +38,8 @@ static int64_t n_batches(struct mp_runtime *rt, const struct mp_run *run)
 
 int64_t mp_job_steady_from(const struct mp_run *run)
 {
-    return run->n_seq_lengths > 1 || run->retain_losses ? INT64_MAX : mp_parallel_steady_from(run);
+    const bool evaluates = run->trainer && run->trainer->eval_steps > 0;
+    return run->n_seq_lengths > 1 || run->retain_losses || evaluates ? INT64_MAX : mp_parallel_steady_from(run);
 }
 
 /* ---- building ---- */
@@ -69,6 +70,11 @@ static void build(struct mp_runtime *rt, void *context)
     mp_net_build(rt, &job->net);
     rt->op = "";
     mp_mark(rt, "model");
+    if (run->trainer) {
+        mp_trainer_begin(rt, &job->trainer, &job->net);
+        mp_mark(rt, "data");
+        return;
+    }
     mp_parallel_wrap(rt, &job->parallel, run, &job->net);
     if (run->parallel != MP_PARALLEL_NONE)
         mp_mark(rt, "wrap");
@@ -168,6 +174,11 @@ static void step(struct mp_runtime *rt, void *context)
     struct mp_job *job = context;
     const struct mp_run *run = job->run;
     const long long i = (long long)job->iteration;
+    if (run->trainer) {
+        mp_trainer_step(rt, &job->trainer);
+        job->iteration++;
+        return;
+    }
     for (int64_t m = 0; m < run->accumulate; m++)
         micro_batch(rt, job, m);
     if (job->parallel.deepspeed) {

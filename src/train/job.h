@@ -13,6 +13,7 @@
 #include "spec/run.h"
 #include "train/optimizer.h"
 #include "train/parallel.h"
+#include "train/trainer.h"
 
 /** A job whose iterations are run one at a time. */
 struct mp_job {
@@ -22,6 +23,7 @@ struct mp_job {
     struct mp_parallel parallel;   /* its parameters are the model's when there is one rank only */
     struct mp_optimizer_instance optimizer;
     struct mp_grad_scaler scaler;
+    struct mp_trainer trainer;     /* when the Trainer runs the loop */
     struct mp_inputs *data;        /* all micro-batches that are made; number n of the run uses n modulo n_data */
     int64_t n_data;
     struct mp_outputs out;

@@ -55,6 +55,7 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
             mp_record_fill(rt, state[1], 0);
         } else if (o->kind == MP_OPTIMIZER_SGD_MOMENTUM) {
             state[0] = mp_take(rt, like(rt, p->grad));
+            mp_record_copy(rt, "clone", p->grad, state[0]);
         } else if (o->kind == MP_OPTIMIZER_ADAFACTOR) {
             adafactor_state(rt, p->grad, state);
             mp_record_fill(rt, state[0], 0);
@@ -169,7 +170,7 @@ static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance 
     mp_leave(&f, NULL);
 }
 
-void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+static void step_group(struct mp_runtime *rt, struct mp_optimizer_instance *o)
 {
     if (o->kind == MP_OPTIMIZER_NONE || o->n_parameters == 0)
         return;
@@ -183,6 +184,12 @@ void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
     else if (o->kind == MP_OPTIMIZER_ADAFACTOR)
         adafactor(rt, o);
     rt->op = "";
+}
+
+void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    for (; o; o = o->next)
+        step_group(rt, o);
 }
 
 void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
@@ -262,7 +269,7 @@ static void record_clip(struct mp_runtime *rt, struct mp_tensor **parameters, in
     mp_record(rt, "clip_grad_norm_", count - 1, grads, count, grads, MP_ATTRIBUTES(mp_number("max_norm", 1), mp_number("eps", 1e-6)));
 }
 
-static void clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bool sharded)
+static struct mp_tensor *clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bool sharded)
 {
     enum mp_dtype dtype = MP_F32;
     rt->op = "clip_grad_norm_";
@@ -277,13 +284,24 @@ static void clip(struct mp_runtime *rt, struct mp_tensor **parameters, int n, bo
         record_clip(rt, parameters, n, total);
     mp_discard(rt, coefficient);
     mp_discard(rt, clamped);
-    mp_discard(rt, total);
     rt->op = "";
+    return total;
 }
 
-void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n) { clip(rt, parameters, n, false); }
+struct mp_tensor *mp_clip_grad_norm_total(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
+{
+    return clip(rt, parameters, n, false);
+}
 
-void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards, int n) { clip(rt, shards, n, true); }
+void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n)
+{
+    mp_discard(rt, clip(rt, parameters, n, false));
+}
+
+void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards, int n)
+{
+    mp_discard(rt, clip(rt, shards, n, true));
+}
 
 /* ---- gradient scaler ---- */
 
@@ -292,6 +310,8 @@ struct mp_tensor *mp_scaler_scale(struct mp_runtime *rt, struct mp_grad_scaler *
     if (!s->scale) {
         s->scale = mp_take(rt, scalar(rt, MP_F32));
         s->growth_tracker = mp_take(rt, scalar(rt, MP_F32));
+        mp_record_fill(rt, s->scale, 65536);
+        mp_record_fill(rt, s->growth_tracker, 0);
     }
     return mp_mul(rt, loss, s->scale);
 }

@@ -18,6 +18,7 @@ struct mp_optimizer_instance {
     struct mp_optimizer_state *state;
     int64_t steps;               /* that were taken */
     struct mp_tensor *found_inf; /* a step is skipped where it is set; NULL: never */
+    struct mp_optimizer_instance *next; /* the next parameter group, stepped by itself; NULL: none */
 };
 
 void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n);
@@ -27,6 +28,8 @@ void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
 
 /** torch.nn.utils.clip_grad_norm_(parameters, 1.0), foreach. */
 void mp_clip_grad_norm(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
+/** The same, with the total norm, floating. */
+struct mp_tensor *mp_clip_grad_norm_total(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
 /** The same over parameters that are spread over ranks (DTensors). */
 void mp_clip_grad_norm_sharded(struct mp_runtime *rt, struct mp_tensor **shards, int n);
 

@@ -24,9 +24,11 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
     rt->category = category;
 }
 
-static struct mp_tensor **trainable_parameters(struct mp_runtime *rt, const struct mp_net *net, int *n)
+static struct mp_tensor **trainable_parameters(struct mp_runtime *rt, const struct mp_net *net,
+                                               int *n)
 {
-    struct mp_tensor **trainable = mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof(struct mp_tensor *));
+    struct mp_tensor **trainable =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(net->n_parameters, 1) * sizeof(struct mp_tensor *));
     *n = 0;
     for (int i = 0; i < net->n_parameters; i++)
         if (net->parameters[i]->requires_grad)
@@ -41,11 +43,14 @@ static void choose_optimized(struct mp_runtime *rt, struct mp_parallel *p)
     p->n_optimized = p->on_host ? 0 : p->n_parameters;
     if (p->run->parallel != MP_PARALLEL_ZERO1)
         return;
-    p->optimized = mp_runtime_alloc(rt, (size_t)MP_MAX(p->n_parameters, 1) * sizeof(struct mp_tensor *));
-    p->n_optimized = mp_zero1_partition(rt, p->parameters, p->n_parameters, p->run->world, p->run->rank, p->optimized);
+    p->optimized =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(p->n_parameters, 1) * sizeof(struct mp_tensor *));
+    p->n_optimized = mp_zero1_partition(rt, p->parameters, p->n_parameters, p->run->world,
+                                        p->run->rank, p->optimized);
 }
 
-void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run, struct mp_net *net)
+void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run,
+                      struct mp_net *net)
 {
     *p = (struct mp_parallel){.run = run};
     if (run->parallel == MP_PARALLEL_FSDP2) {
@@ -57,7 +62,8 @@ void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct
         p->parameters = trainable_parameters(rt, net, &p->n_parameters);
     }
     if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
-        p->ddp = mp_ddp_wrap(rt, run, net->parameters, net->n_parameters, p->parameters, p->n_parameters, &p->hooks);
+        p->ddp = mp_ddp_wrap(rt, run, net->parameters, net->n_parameters, p->parameters,
+                             p->n_parameters, &p->hooks);
     if (run->deepspeed.stage > 0)
         p->deepspeed = mp_deepspeed_wrap(rt, run, p->parameters, p->n_parameters, &p->hooks);
     choose_optimized(rt, p);

@@ -22,28 +22,35 @@ struct mp_fsdp;
 struct mp_deepspeed;
 
 /* Streams of FSDP2; each has free lists of its own in the allocator. */
-enum mp_stream { MP_STREAM_MAIN, MP_STREAM_COPY_IN, MP_STREAM_REDUCE_SCATTER, MP_STREAM_ALL_REDUCE };
+enum mp_stream {
+    MP_STREAM_MAIN,
+    MP_STREAM_COPY_IN,
+    MP_STREAM_REDUCE_SCATTER,
+    MP_STREAM_ALL_REDUCE
+};
 
 struct mp_parallel {
     const struct mp_run *run;
-    struct mp_ddp *ddp;            /* DDP and zero1 */
+    struct mp_ddp *ddp; /* DDP and zero1 */
     struct mp_fsdp *fsdp;
     struct mp_deepspeed *deepspeed; /* its engine runs backward and step */
     struct mp_hooks hooks;
     struct mp_tensor **parameters; /* of the wrapped model: what is clipped and zeroed */
     int n_parameters;
-    bool on_host;                  /* parameters, gradients and optimizer: steps take no device memory */
-    struct mp_tensor **optimized;  /* the ones whose state this rank holds */
+    bool on_host; /* parameters, gradients and optimizer: steps take no device memory */
+    struct mp_tensor **optimized; /* the ones whose state this rank holds */
     int n_optimized;
 };
 
 /** The process group, its barrier, and the first all-reduce of the measured loop. */
 void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run);
 /** Wrap the model. Without data parallelism the parameters are the model's own. p must stay where it is. */
-void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run, struct mp_net *net);
+void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run,
+                      struct mp_net *net);
 /** Micro-batch m of the step is to run: buckets and buffers of DDP, the root's gather of FSDP2. */
 void mp_parallel_before_forward(struct mp_runtime *rt, struct mp_parallel *p, int64_t m);
-void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p, struct mp_outputs *out);
+void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p,
+                               struct mp_outputs *out);
 /** clip_grad_norm_ over the wrapped parameters. */
 void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p);
 /** Optimizer steps after which a step repeats the one before, unless something else changes. */
@@ -51,8 +58,9 @@ int64_t mp_parallel_steady_from(const struct mp_run *run);
 
 /* ---- DistributedDataParallel (ddp.c) ---- */
 
-struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **all, int n_all, struct mp_tensor **trainable,
-                           int n_trainable, struct mp_hooks *hooks);
+struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **all,
+                           int n_all, struct mp_tensor **trainable, int n_trainable,
+                           struct mp_hooks *hooks);
 void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync);
 void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_outputs *out);
 
@@ -61,20 +69,22 @@ void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_o
  * bucket of a type, the last limit from there on. bucket_of[i] gets tensor i's bucket; buckets are numbered in the order in which
  * they close, or (by_first) of their first tensors. Returns their number.
  */
-int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n, const uint64_t *limits, int n_limits, bool by_first,
-                      int *bucket_of);
+int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n,
+                      const uint64_t *limits, int n_limits, bool by_first, int *bucket_of);
 
 /* ---- ZeroRedundancyOptimizer (zero.c) ---- */
 
 /** Parameters by size, the largest first, each to the rank that has the least so far. Fills mine with rank's, the largest first. */
-int mp_zero1_partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n, int64_t world, int64_t rank,
-                       struct mp_tensor **mine);
+int mp_zero1_partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n,
+                       int64_t world, int64_t rank, struct mp_tensor **mine);
 /** The rank that gets most. */
-int64_t mp_zero1_fullest_rank(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n, int64_t world);
+int64_t mp_zero1_fullest_rank(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n,
+                              int64_t world);
 
 /* ---- fully_shard (fsdp.c) ---- */
 
-struct mp_fsdp *mp_fsdp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_net *net, struct mp_hooks *hooks);
+struct mp_fsdp *mp_fsdp_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_net *net,
+                             struct mp_hooks *hooks);
 /** The sharded parameters, in the model's order. */
 struct mp_tensor **mp_fsdp_parameters(const struct mp_fsdp *fsdp);
 void mp_fsdp_before_forward(struct mp_runtime *rt, struct mp_fsdp *fsdp);

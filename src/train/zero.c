@@ -20,8 +20,8 @@ static int compare_sizes(const void *a, const void *b)
 }
 
 /* order: parameters by size; rank_of[k]: who holds the k-th of them; elements[r]: how much rank r holds. */
-static struct sized *partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n, int64_t world, int64_t *rank_of,
-                               int64_t *elements)
+static struct sized *partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n,
+                               int64_t world, int64_t *rank_of, int64_t *elements)
 {
     struct sized *order = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *order);
     for (int i = 0; i < n; i++)
@@ -38,8 +38,8 @@ static struct sized *partition(struct mp_runtime *rt, struct mp_tensor *const *p
     return order;
 }
 
-int mp_zero1_partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n, int64_t world, int64_t rank,
-                       struct mp_tensor **mine)
+int mp_zero1_partition(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n,
+                       int64_t world, int64_t rank, struct mp_tensor **mine)
 {
     int64_t *rank_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *rank_of);
     int64_t *elements = mp_runtime_alloc(rt, (size_t)world * sizeof *elements);
@@ -51,7 +51,8 @@ int mp_zero1_partition(struct mp_runtime *rt, struct mp_tensor *const *parameter
     return n_mine;
 }
 
-int64_t mp_zero1_fullest_rank(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n, int64_t world)
+int64_t mp_zero1_fullest_rank(struct mp_runtime *rt, struct mp_tensor *const *parameters, int n,
+                              int64_t world)
 {
     int64_t *rank_of = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *rank_of);
     int64_t *elements = mp_runtime_alloc(rt, (size_t)world * sizeof *elements), fullest = 0;

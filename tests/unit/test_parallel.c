@@ -16,13 +16,15 @@
 
 #define DATA "tests/data/parallel/"
 
-static const struct mp_run *resolve(struct mp_arena *arena, const char *id, const struct mp_value *run)
+static const struct mp_run *resolve(struct mp_arena *arena, const char *id,
+                                    const struct mp_value *run)
 {
     struct memplan_error err = {0};
     struct mp_run_source source;
     mp_run_source_init(&source, arena);
     enum memplan_status status = mp_run_source_object(&source, id, run, &err);
-    const struct mp_run *resolved = status == MEMPLAN_STATUS_OK ? mp_run_resolve(&source, &err) : NULL;
+    const struct mp_run *resolved =
+        status == MEMPLAN_STATUS_OK ? mp_run_resolve(&source, &err) : NULL;
     ck_assert_msg(resolved != NULL, "%s: %s", id, err.text);
     return resolved;
 }
@@ -91,7 +93,7 @@ static struct line next_line(struct log_reader *r)
 
 /* ---- comparing ---- */
 
-#define MAX_FREES 4096
+#define MAX_FREES   4096
 #define MAX_STREAMS 8
 
 struct frees {
@@ -110,7 +112,8 @@ static bool same_frees(struct frees *a, struct frees *b)
 {
     qsort(a->ids, a->n, sizeof a->ids[0], compare_ids);
     qsort(b->ids, b->n, sizeof b->ids[0], compare_ids);
-    const bool same = a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof a->ids[0]) == 0);
+    const bool same =
+        a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof a->ids[0]) == 0);
     a->n = b->n = 0;
     return same;
 }
@@ -151,14 +154,20 @@ static void compare_log(const char *id, struct log_reader *r, const struct mp_pr
             ck_assert_uint_lt(predicted.n, MAX_FREES);
             predicted.ids[predicted.n++] = e->id;
         }
-        ck_assert_msg(same_frees(&recorded, &predicted), "%s: frees differ before allocation %" PRIu32, id, line.id);
+        ck_assert_msg(same_frees(&recorded, &predicted),
+                      "%s: frees differ before allocation %" PRIu32, id, line.id);
         if (line.kind == '\0' || e == NULL) {
-            ck_assert_msg(line.kind == '\0' && e == NULL, "%s: one of the two ends after allocation %" PRIu32, id, line.id);
+            ck_assert_msg(line.kind == '\0' && e == NULL,
+                          "%s: one of the two ends after allocation %" PRIu32, id, line.id);
             return;
         }
-        ck_assert_msg(line.id == e->id && line.bytes == e->bytes, "%s: allocation %" PRIu32 " has %" PRIu64 " bytes, predicted %" PRIu64 " (%s)",
+        ck_assert_msg(line.id == e->id && line.bytes == e->bytes,
+                      "%s: allocation %" PRIu32 " has %" PRIu64 " bytes, predicted %" PRIu64
+                      " (%s)",
                       id, line.id, line.bytes, e->bytes, e->op);
-        ck_assert_msg(same_stream(streams, line.stream, e->stream), "%s: allocation %" PRIu32 " is on another stream than predicted", id, line.id);
+        ck_assert_msg(same_stream(streams, line.stream, e->stream),
+                      "%s: allocation %" PRIu32 " is on another stream than predicted", id,
+                      line.id);
     }
 }
 
@@ -212,9 +221,11 @@ static void labelled_loop(struct mp_runtime *rt, void *context)
     mp_process_group_open(rt, run);
     job->net.family->build(rt, &job->net);
     wrap_while_held(rt, job);
-    mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->parallel.optimized, job->parallel.n_optimized);
+    mp_optimizer_init(rt, &job->optimizer, run->optimizer, job->parallel.optimized,
+                      job->parallel.n_optimized);
     struct mp_tensor *ids = mp_take(rt, mp_empty(rt, MP_SHAPE(run->batch, run->seq), MP_I64));
-    const struct mp_inputs in = {.input_ids = ids, .labels = ids, .batch = run->batch, .seq = run->seq};
+    const struct mp_inputs in = {
+        .input_ids = ids, .labels = ids, .batch = run->batch, .seq = run->seq};
     for (int i = 0; i < 2; i++)
         one_iteration(rt, job, &in);
 }
@@ -305,7 +316,8 @@ static bool phases_agree(const struct mp_program *p, const struct mp_measured *m
         return false;
     for (size_t i = 0; i < m->n_phases; i++) {
         const struct mp_phase *phase = &p->phases[i];
-        if (strcmp(phase->name, m->phases[i].phase) != 0 || (int64_t)phase->requested_bytes != m->phases[i].requested ||
+        if (strcmp(phase->name, m->phases[i].phase) != 0 ||
+            (int64_t)phase->requested_bytes != m->phases[i].requested ||
             (int64_t)phase->requested_peak_bytes != m->phases[i].requested_peak)
             return false;
     }
@@ -313,7 +325,8 @@ static bool phases_agree(const struct mp_program *p, const struct mp_measured *m
 }
 
 /* One of the outcomes that timing decides between. */
-static bool some_outcome_agrees(const struct mp_run *run, const char *id, const struct mp_measured *m)
+static bool some_outcome_agrees(const struct mp_run *run, const char *id,
+                                const struct mp_measured *m)
 {
     const int outcomes = run->parallel == MP_PARALLEL_FSDP2 ? 1 : 3;
     bool agrees = false;
@@ -335,29 +348,38 @@ static bool within(uint64_t predicted, int64_t measured, int64_t per_cent)
 }
 
 struct tally {
-    int n, reserved_exact, reserved_close, device_close;
+    int n, reserved_exact, reserved_close, device_close, phases;
 };
 
-static void check_measured(const struct mp_run *run, const char *id, const struct mp_measured *m, struct tally *tally)
+static void check_measured(const struct mp_run *run, const char *id, const struct mp_measured *m,
+                           struct tally *tally)
 {
     struct memplan_error err = {0};
     struct mp_evaluation e;
     ck_assert_msg(some_outcome_agrees(run, id, m), "%s: phases differ in every outcome", id);
     ck_assert_msg(mp_evaluate(run, NULL, &e, &err) == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
     const bool point = (int64_t)e.requested_bytes == m->requested_bytes;
-    ck_assert_msg(point || (int64_t)e.upper.requested_bytes == m->requested_bytes, "%s: requested is neither outcome", id);
-    ck_assert_msg(e.upper.requested_bytes >= e.requested_bytes && e.upper.reserved_bytes >= e.reserved_bytes, "%s: upper is below the point",
-                  id);
-    ck_assert_msg(e.upper.differs || e.upper.reserved_bytes == e.reserved_bytes, "%s: upper differs, but does not say so", id);
+    ck_assert_msg(point || (int64_t)e.upper.requested_bytes == m->requested_bytes,
+                  "%s: requested is neither outcome", id);
+    ck_assert_msg(e.upper.requested_bytes >= e.requested_bytes &&
+                      e.upper.reserved_bytes >= e.reserved_bytes,
+                  "%s: upper is below the point", id);
+    ck_assert_msg(e.upper.differs || e.upper.reserved_bytes == e.reserved_bytes,
+                  "%s: upper differs, but does not say so", id);
     const bool lower = within(e.reserved_bytes, m->reserved_bytes, 1);
     tally->n++;
-    tally->reserved_exact += (int64_t)e.reserved_bytes == m->reserved_bytes || (int64_t)e.upper.reserved_bytes == m->reserved_bytes;
+    tally->reserved_exact += (int64_t)e.reserved_bytes == m->reserved_bytes ||
+                             (int64_t)e.upper.reserved_bytes == m->reserved_bytes;
     tally->reserved_close += lower || within(e.upper.reserved_bytes, m->reserved_bytes, 1);
-    tally->device_close += within(lower ? e.device_used_bytes : e.upper.device_used_bytes, m->device_used_bytes, 1);
+    tally->device_close +=
+        within(lower ? e.device_used_bytes : e.upper.device_used_bytes, m->device_used_bytes, 1);
     mp_evaluation_release(&e);
 }
 
-static void check_file(const char *path, struct tally *tally)
+typedef void check_line(const struct mp_run *run, const char *id, const struct mp_measured *m,
+                        struct tally *tally);
+
+static void check_file(const char *path, check_line *check, struct tally *tally)
 {
     struct memplan_error err = {0};
     struct mp_arena arena;
@@ -371,7 +393,7 @@ static void check_file(const char *path, struct tally *tally)
         if (end)
             break;
         ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s", err.text);
-        check_measured(resolve(&arena, line.id, line.run), line.id, line.measured, tally);
+        check(resolve(&arena, line.id, line.run), line.id, line.measured, tally);
     }
     mp_measured_close(reader);
     mp_arena_release(&arena);
@@ -381,7 +403,7 @@ static void check_file(const char *path, struct tally *tally)
 START_TEST(runs_on_two_gpus)
 {
     struct tally tally = {0};
-    check_file(DATA "h200-two-ranks.jsonl", &tally);
+    check_file(DATA "h200-two-ranks.jsonl", check_measured, &tally);
     ck_assert_int_eq(tally.n, 12);
     ck_assert_int_ge(tally.reserved_exact, 10);
     ck_assert_int_ge(tally.reserved_close, 11);
@@ -392,11 +414,44 @@ END_TEST
 START_TEST(runs_of_many_ranks_without_communication)
 {
     struct tally tally = {0};
-    check_file(DATA "h200-fsdp-ranks.jsonl", &tally);
+    check_file(DATA "h200-fsdp-ranks.jsonl", check_measured, &tally);
     ck_assert_int_eq(tally.n, 11);
     ck_assert_int_ge(tally.reserved_exact, 10);
     ck_assert_int_ge(tally.reserved_close, 10);
     ck_assert_int_ge(tally.device_close, 10);
+}
+END_TEST
+
+/* DeepSpeed's scalars of a step are not modelled one by one: phases, not events. */
+static void check_deepspeed(const struct mp_run *run, const char *id, const struct mp_measured *m,
+                            struct tally *tally)
+{
+    struct memplan_error err = {0};
+    struct mp_evaluation e;
+    struct mp_program program;
+    run_job(run, id, &program);
+    tally->n++;
+    tally->phases += phases_agree(&program, m);
+    mp_program_release(&program);
+    ck_assert_msg(mp_evaluate(run, NULL, &e, &err) == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
+    ck_assert_msg((int64_t)e.requested_bytes == m->requested_bytes,
+                  "%s: requested %" PRIu64 " is not %" PRId64, id, e.requested_bytes,
+                  m->requested_bytes);
+    ck_assert_msg((int64_t)e.allocated_bytes == m->allocated_bytes,
+                  "%s: allocated %" PRIu64 " is not %" PRId64, id, e.allocated_bytes,
+                  m->allocated_bytes);
+    tally->reserved_exact += (int64_t)e.reserved_bytes == m->reserved_bytes;
+    mp_evaluation_release(&e);
+}
+
+/* With overlap_comm it depends on the GPU's progress when a buffer is seen to be free: four runs reserve a segment more. */
+START_TEST(runs_of_deepspeed)
+{
+    struct tally tally = {0};
+    check_file(DATA "h200-deepspeed.jsonl", check_deepspeed, &tally);
+    ck_assert_int_eq(tally.n, 46);
+    ck_assert_int_ge(tally.phases, 42);
+    ck_assert_int_ge(tally.reserved_exact, 42);
 }
 END_TEST
 
@@ -448,13 +503,16 @@ START_TEST(tensors_fill_buckets_in_order)
     start(&t);
     for (int i = 0; i < bucket_cases[_i].n; i++) {
         const int64_t size = bucket_cases[_i].sizes[i];
-        tensors[i] = mp_take(&t.rt, mp_empty(&t.rt, MP_SHAPE(size < 0 ? -size : size), size < 0 ? MP_BF16 : MP_F32));
+        tensors[i] = mp_take(
+            &t.rt, mp_empty(&t.rt, MP_SHAPE(size < 0 ? -size : size), size < 0 ? MP_BF16 : MP_F32));
     }
-    const int n = mp_assign_buckets(&t.rt, tensors, bucket_cases[_i].n, bucket_cases[_i].limits, bucket_cases[_i].n_limits,
-                                    bucket_cases[_i].by_first, bucket_of);
+    const int n =
+        mp_assign_buckets(&t.rt, tensors, bucket_cases[_i].n, bucket_cases[_i].limits,
+                          bucket_cases[_i].n_limits, bucket_cases[_i].by_first, bucket_of);
     ck_assert_msg(n == bucket_cases[_i].n_buckets, "%s: %d buckets", bucket_cases[_i].what, n);
     for (int i = 0; i < bucket_cases[_i].n; i++)
-        ck_assert_msg(bucket_of[i] == bucket_cases[_i].bucket_of[i], "%s: tensor %d is in bucket %d", bucket_cases[_i].what, i, bucket_of[i]);
+        ck_assert_msg(bucket_of[i] == bucket_cases[_i].bucket_of[i],
+                      "%s: tensor %d is in bucket %d", bucket_cases[_i].what, i, bucket_of[i]);
     stop(&t);
 }
 END_TEST
@@ -506,26 +564,35 @@ static const struct {
     const char *more, *less;
 } orders[] = {
     {", \"data_parallel\": \"ddp\", \"world\": 8", ""},
-    {", \"data_parallel\": \"ddp\", \"world\": 8", ", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"gradient_as_bucket_view\": true}"},
+    {", \"data_parallel\": \"ddp\", \"world\": 8",
+     ", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"gradient_as_bucket_view\": true}"},
     {", \"data_parallel\": \"ddp\", \"world\": 8", ", \"data_parallel\": \"zero1\", \"world\": 8"},
-    {", \"data_parallel\": \"zero1\", \"world\": 2", ", \"data_parallel\": \"zero1\", \"world\": 8"},
-    {", \"data_parallel\": \"zero1\", \"world\": 8", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 2", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": false}", ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 8", ", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"offload\": true}"},
-    {", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"compression\": \"fp16\"}", ", \"data_parallel\": \"ddp\", \"world\": 8"},
+    {", \"data_parallel\": \"zero1\", \"world\": 2",
+     ", \"data_parallel\": \"zero1\", \"world\": 8"},
+    {", \"data_parallel\": \"zero1\", \"world\": 8",
+     ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 2",
+     ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": false}",
+     ", \"data_parallel\": \"fsdp2\", \"world\": 8"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8",
+     ", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"offload\": true}"},
+    {", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"compression\": \"fp16\"}",
+     ", \"data_parallel\": \"ddp\", \"world\": 8"},
 };
 
 START_TEST(sharing_more_takes_less)
 {
     const uint64_t more = peak_of(orders[_i].more, 0), less = peak_of(orders[_i].less, 0);
-    ck_assert_msg(more > less, "%s: %" PRIu64 ", %s: %" PRIu64, orders[_i].more, more, orders[_i].less, less);
+    ck_assert_msg(more > less, "%s: %" PRIu64 ", %s: %" PRIu64, orders[_i].more, more,
+                  orders[_i].less, less);
 }
 END_TEST
 
 START_TEST(no_rank_holds_more_than_the_first_under_fsdp2)
 {
-    const char *const options = ", \"data_parallel\": \"fsdp2\", \"world\": 7, \"gpus_per_node\": 7, \"optimizer\": \"sgd-momentum\"";
+    const char *const options = ", \"data_parallel\": \"fsdp2\", \"world\": 7, \"gpus_per_node\": "
+                                "7, \"optimizer\": \"sgd-momentum\"";
     const uint64_t first = peak_of(options, 0);
     for (int64_t rank = 1; rank < 7; rank++)
         ck_assert_uint_le(peak_of(options, rank), first);
@@ -540,11 +607,16 @@ START_TEST(shards_add_up)
         struct mp_program program;
         char text[1024];
         mp_arena_init(&arena);
-        (void)snprintf(text, sizeof text, TINY ", \"data_parallel\": \"fsdp2\", \"world\": %" PRId64 ", \"collectives\": \"none\"}", world);
+        (void)snprintf(text, sizeof text,
+                       TINY ", \"data_parallel\": \"fsdp2\", \"world\": %" PRId64
+                            ", \"collectives\": \"none\"}",
+                       world);
         const struct mp_run *run = run_of(&arena, text);
         run_job(run, "shards", &program);
-        const uint64_t whole = program.phases[0].requested_bytes, shard = program.phases[1].requested_bytes;
-        const uint64_t rows = UINT64_C(3 * 12 + 4) * 4 * 256 * 2; /* one more row of each parameter at most */
+        const uint64_t whole = program.phases[0].requested_bytes,
+                       shard = program.phases[1].requested_bytes;
+        const uint64_t rows =
+            UINT64_C(3 * 12 + 4) * 4 * 256 * 2; /* one more row of each parameter at most */
         ck_assert_msg(shard * (uint64_t)world >= whole && shard <= whole / (uint64_t)world + rows,
                       "%" PRId64 " ranks: %" PRIu64 " of %" PRIu64 " bytes", world, shard, whole);
         mp_program_release(&program);
@@ -558,9 +630,12 @@ static const struct {
 } refused[] = {
     {", \"world\": 2", "2 ranks need data_parallel"},
     {", \"data_parallel\": \"ddp\", \"world\": 12", "12 ranks do not fill hosts of 8"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"replicas\": 3}", "3 does not divide 8 ranks"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": 3}", "3 does not divide the 8 ranks"},
-    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": \"yes\"}", "is not true, false or a number of ranks"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"replicas\": 3}",
+     "3 does not divide 8 ranks"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": 3}",
+     "3 does not divide the 8 ranks"},
+    {", \"data_parallel\": \"fsdp2\", \"world\": 8, \"fsdp\": {\"reshard_after_forward\": \"yes\"}",
+     "is not true, false or a number of ranks"},
     {", \"data_parallel\": \"ddp\", \"ddp\": {\"compression\": \"int8\"}", "ddp.compression"},
     {", \"data_parallel\": \"ddp\", \"ddp\": {\"static\": true}", "static_graph"},
 };
@@ -575,9 +650,11 @@ START_TEST(refuses_what_cannot_be)
     (void)snprintf(text, sizeof text, TINY "%s}", refused[_i].options);
     const struct mp_value *value = mp_json_parse(&arena, "run", text, strlen(text), &err);
     mp_run_source_init(&source, &arena);
-    const bool ok = mp_run_source_object(&source, "run", value, &err) == MEMPLAN_STATUS_OK && mp_run_resolve(&source, &err) != NULL;
+    const bool ok = mp_run_source_object(&source, "run", value, &err) == MEMPLAN_STATUS_OK &&
+                    mp_run_resolve(&source, &err) != NULL;
     ck_assert_msg(!ok && err.status == MEMPLAN_STATUS_INPUT, "%s is accepted", refused[_i].options);
-    ck_assert_msg(strstr(err.text, refused[_i].text) != NULL, "%s: %s", refused[_i].options, err.text);
+    ck_assert_msg(strstr(err.text, refused[_i].text) != NULL, "%s: %s", refused[_i].options,
+                  err.text);
     mp_arena_release(&arena);
 }
 END_TEST
@@ -597,6 +674,7 @@ Suite *suite_parallel(void)
     tcase_add_test(recordings, labelled_logs_event_by_event);
     tcase_add_test(recordings, logs_of_options_event_by_event);
     tcase_add_test(recordings, runs_on_two_gpus);
+    tcase_add_test(recordings, runs_of_deepspeed);
     tcase_add_test(recordings, runs_of_many_ranks_without_communication);
     suite_add_tcase(suite, recordings);
     return suite;
