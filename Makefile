@@ -67,11 +67,12 @@ SUITES_SRCS := $(filter tests/unit/test_% tests/property/test_%,$(UNIT_SRCS))
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
 SHIPPED := $(sort $(wildcard models/*.json configs/gpus/*.json configs/frameworks/*.json))
+ASSETS := $(sort $(wildcard src/report/assets/*))
 HEADERS := $(sort $(wildcard src/*.h src/*/*.h))
 MAN_PAGES := $(sort $(wildcard docs/man/*.1))
 SCRIPTS := $(wildcard .ci/install .ci/run tests/run tests/cases/run tests/compare/run)
 
-LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/shipped_data.o
+LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/shipped_data.o $(BUILD)/obj/report_assets.o
 CLI_OBJS := $(CLI_SRCS:%.c=$(BUILD)/obj/%.o)
 UNIT_OBJS := $(UNIT_SRCS:%.c=$(BUILD)/obj/%.o)
 FUZZ_BINS := $(FUZZ_SRCS:tests/fuzz/%.c=$(BUILD)/fuzz/%)
@@ -116,6 +117,16 @@ $(BUILD)/gen/shipped_data.c: src/spec/shipped.sh $(SHIPPED) $(BUILD)/shipped.sta
 	@mkdir -p $(@D)
 	@echo '  GEN     $@'
 	$(Q)sh src/spec/shipped.sh $(SHIPPED) >$@
+
+$(BUILD)/obj/report_assets.o: $(BUILD)/gen/report_assets.c $(BUILD)/flags.stamp
+	@mkdir -p $(@D)
+	@echo '  CC      $<'
+	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
+
+$(BUILD)/gen/report_assets.c: src/report/assets.sh $(ASSETS)
+	@mkdir -p $(@D)
+	@echo '  GEN     $@'
+	$(Q)sh src/report/assets.sh $(ASSETS) >$@
 
 $(LIB): $(LIB_OBJS) $(BUILD)/sources.stamp
 	@echo '  AR      $@'
@@ -229,7 +240,7 @@ lint: headers
 	$(Q)if command -v cppcheck >/dev/null; then \
 		cppcheck -q --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
 			-DMP_HAVE_GLPK=0 -Isrc src; else echo 'lint: cppcheck not found'; fi
-	$(Q)if command -v shellcheck >/dev/null; then shellcheck -s sh $(SCRIPTS) src/spec/shipped.sh; \
+	$(Q)if command -v shellcheck >/dev/null; then shellcheck -s sh $(SCRIPTS) src/spec/shipped.sh src/report/assets.sh; \
 		else echo 'lint: shellcheck not found'; fi
 	$(Q)if [ -n '$(MAN_PAGES)' ] && command -v mandoc >/dev/null; then \
 		mandoc -T lint -W warning $(MAN_PAGES); else echo 'lint: no man pages or no mandoc'; fi

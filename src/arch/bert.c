@@ -336,7 +336,7 @@ const struct mp_family mp_family_bert = {.model_type = "bert",
                                           .positions = positions,
                                           .build = build,
                                           .forward = forward,
-    .own_loss = true};
+                                          .own_loss = true};
 
 const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .architecture = "RobertaForMaskedLM",
@@ -345,4 +345,4 @@ const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .positions = positions,
                                             .build = build,
                                             .forward = forward,
-    .own_loss = true};
+                                          .own_loss = true};

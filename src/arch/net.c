@@ -25,6 +25,9 @@ static enum memplan_status check_options(const struct mp_net *net, struct mempla
     if (net->family->no_cache && run->use_cache)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "use_cache: not supported for %s; leave it out", type);
+    if (net->family->own_loss && run->trainer)
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                            "framework: the Trainer is not supported for %s; give hf", type);
     return MEMPLAN_STATUS_OK;
 }
 

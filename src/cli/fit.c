@@ -8,7 +8,7 @@
 
 struct fit_options {
     bool json, no_advice, max_batch;
-    const char *output, *snapshot, *program;
+    const char *output, *snapshot, *program, *html, *svg;
     int color;
 };
 
@@ -24,6 +24,10 @@ static const struct mp_option options[] = {
      .help = "write the predicted history as a PyTorch memory snapshot, for its memory viewer"},
     {.name = "program", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, program), .group = "Output",
      .help = "write the operations and memory events of the job, for memplan validate"},
+    {.name = "html", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, html), .group = "Output",
+     .help = "write the report as a page with a timeline and a memory map"},
+    {.name = "svg", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, svg), .group = "Output",
+     .help = "write the timeline as a picture"},
     {.name = "color", .argument = "WHEN", .kind = MP_OPTION_CHOICE, .target = offsetof(struct fit_options, color), .group = "Output",
      .help = "auto, always or never (default auto)", .values = "auto|always|never"},
 };
@@ -64,6 +68,21 @@ static enum memplan_status write_report(const struct fit_options *o, const struc
     return status;
 }
 
+/* A picture of the evaluation as a file; path NULL: not asked for. */
+static enum memplan_status write_picture(const char *path, const struct mp_fit_report *report,
+                                         enum memplan_status (*draw)(const struct mp_fit_report *, struct mp_strbuf *, struct memplan_error *),
+                                         struct memplan_error *err)
+{
+    struct mp_strbuf out = MP_STRBUF_INIT;
+    if (!path)
+        return MEMPLAN_STATUS_OK;
+    enum memplan_status status = draw(report, &out, err);
+    if (!status)
+        status = mp_file_write(path, out.data, out.len, err);
+    mp_strbuf_release(&out);
+    return status;
+}
+
 static enum memplan_status report_evaluation(const struct fit_options *o, struct mp_arena *arena, struct mp_fit_report *report,
                                              const struct mp_evaluation *e, struct memplan_error *err)
 {
@@ -80,7 +99,12 @@ static enum memplan_status report_evaluation(const struct fit_options *o, struct
         report->advice = advice;
     }
     report->color = !o->output && mp_cli_color((enum mp_color)o->color, stdout);
-    return write_report(o, report, err);
+    enum memplan_status status = write_report(o, report, err);
+    if (!status)
+        status = write_picture(o->html, report, mp_report_fit_html, err);
+    if (!status)
+        status = write_picture(o->svg, report, mp_report_fit_svg, err);
+    return status;
 }
 
 static enum memplan_status write_snapshot(const char *path, const struct mp_run *run, struct memplan_error *err)

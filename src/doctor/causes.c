@@ -2,9 +2,9 @@
 /* Sum, share, order. */
 #include "doctor/causes.h"
 
-/* A cause with less is a hint: it is not worth naming beside others, and the verdict is "unknown".
- */
+/* A cause with less is not worth naming. */
 #define SCORE_LEAST 2
+/* With less than this the verdict is no more than a hint, and `unknown` is listed, too. */
 #define SCORE_KNOWN 3
 /* What no text tells, in points. */
 #define DOUBT 3
@@ -34,6 +34,7 @@ bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const
     mp_evidence_words(c);
     mp_evidence_traceback(c);
     mp_evidence_figures(c);
+    mp_evidence_together(c);
     return true;
 }
 
@@ -48,6 +49,20 @@ static void sort(struct mp_verdict *v, size_t n)
         }
         v[at] = moved;
     }
+}
+
+static struct mp_verdict unknown(const struct mp_doctor_case *c, int sum)
+{
+    const enum mp_oom_format format = c->message.format;
+    return (struct mp_verdict){
+        .cause = MP_CAUSE_UNKNOWN,
+        .score = DOUBT,
+        .confidence = (double)DOUBT / sum,
+        .evidence = format == MP_OOM_NONE ? "there is no out-of-memory text to go by"
+                    : format == MP_OOM_SNAPSHOT
+                        ? "the recording shows neither growth nor free memory in pieces"
+                        : "the text gives no traceback and no figures that would tell causes apart",
+    };
 }
 
 size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdicts)
@@ -75,21 +90,19 @@ size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdict
         n++;
     }
     size_t out = 0;
-    if (n == 0 || all[0].score < SCORE_KNOWN) {
-        verdicts[out++] = (struct mp_verdict){
-            .cause = MP_CAUSE_UNKNOWN,
-            .score = DOUBT,
-            .confidence = (double)DOUBT / sum,
-            .evidence =
-                c->message.format == MP_OOM_NONE ? "there is no out-of-memory text to go by"
-                : c->message.format == MP_OOM_SNAPSHOT
-                    ? "the recording shows neither growth nor free memory in pieces"
-                    : "the text gives no traceback and no figures that would tell causes apart",
-        };
+    /* a hint about a failure that the text does report is worth more than none; about one that it
+     * does not, it is not */
+    const bool weak = n == 0 || all[0].score < SCORE_KNOWN;
+    const bool told = n > 0 && (!weak || c->message.format != MP_OOM_NONE);
+    if (!told) {
+        verdicts[out++] = unknown(c, sum);
     }
     for (size_t i = 0; i < n; i++) {
         all[i].confidence = (double)all[i].score / sum;
         verdicts[out++] = all[i];
+    }
+    if (told && weak) {
+        verdicts[out++] = unknown(c, sum);
     }
     return out;
 }

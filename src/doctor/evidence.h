@@ -74,6 +74,7 @@ struct mp_doctor_case {
     bool distributed; /* several processes work together: ranks, torchrun, NCCL, DeepSpeed, FSDP */
     bool single_card; /* the text says so */
     bool training, inference; /* what the text says the job does; both may be unknown */
+    bool pictures;            /* it makes or reads images: its tensors, not its weights, are large */
     double n_params_1e9;      /* largest model size named ("13b"); 0: none */
     unsigned nominal_gb;      /* of a card the text names; 0: none */
     double bytes_per_weight;  /* as far as the text says: 4, 2 (also when it does not), 1 or 0.5 */
@@ -93,8 +94,10 @@ int mp_evidence_rank(const struct mp_evidence *evidence);
 void mp_evidence_figures(struct mp_doctor_case *c);
 /** Rules on the traceback around the message (traceback.c). */
 void mp_evidence_traceback(struct mp_doctor_case *c);
-/** Rules on the words around it (words.c); also fills distributed, training, inference,
+/** Rules on the words around it (words.c); also fills distributed, training, inference, pictures,
  * n_params_1e9. */
 void mp_evidence_words(struct mp_doctor_case *c);
+/** Rules on what all others observed together (together.c); call it last. */
+void mp_evidence_together(struct mp_doctor_case *c);
 
 #endif

@@ -29,6 +29,8 @@ static size_t message_line(const struct mp_doctor_case *c)
     return c->message.line + 1;
 }
 
+#define DESKTOP_PART 12 /* of a card: half a GiB of 6 */
+
 #define FIGURE(c, cause, weight, ...)                                                              \
     mp_evidence_add(c, MP_CAUSE_##cause, MP_EVIDENCE_FIGURE, weight, message_line(c), __VA_ARGS__)
 
@@ -308,6 +310,8 @@ static void by_fragmentation(struct mp_doctor_case *c)
     }
     /* a margin that a few small allocations would eat is no remedy */
     if (u < 64 * MP_MIB || share < 0.05) {
+        FIGURE(c, FRAGMENTATION, -3, "only %s reserved but unallocated: there is little to defragment",
+               gib(c, u));
         return;
     }
     int weight = share >= 0.35 ? 7 : share >= 0.2 ? 5 : share >= 0.1 ? 3 : 1;
@@ -368,6 +372,22 @@ static void by_request(struct mp_doctor_case *c)
     }
 }
 
+/* The share of the card that the job's tensors fill. What a context takes was never to be had, nor
+ * was a desktop's share of a small card. */
+static double share_allocated(const struct mp_oom_message *m)
+{
+    const double share = frac(m->allocated.bytes, m->capacity.bytes);
+    if (!m->outside.known || m->outside.bytes >= m->capacity.bytes || m->n_processes > 0 ||
+        had_room(m) ||
+        m->outside.bytes > context_allowance(m) + m->capacity.bytes / DESKTOP_PART) {
+        return share;
+    }
+    const double left = frac(m->allocated.bytes, m->capacity.bytes - m->outside.bytes);
+    return left > 0.85 ? left : share;
+}
+
+#define FILLS "the job's own tensors fill %.0f %% of what was to be had of the card"
+
 /* The job's own tensors fill the card: which, only the traceback and the words can tell. */
 static void by_allocated(struct mp_doctor_case *c)
 {
@@ -375,12 +395,12 @@ static void by_allocated(struct mp_doctor_case *c)
     if (!m->allocated.known || !m->capacity.known) {
         return;
     }
-    const double share = frac(m->allocated.bytes, m->capacity.bytes);
+    const double share = share_allocated(m);
     const enum mp_cause frame = cause_of_frame(c);
     if (share >= 0.75 && frame != MP_CAUSE_UNKNOWN && frame != MP_CAUSE_OTHER_PROCESS) {
         mp_evidence_add(c, frame, MP_EVIDENCE_FIGURE, 1, message_line(c),
-                        "the job's own tensors fill %.0f %% of the card", 100 * share);
-        FIGURE(c, OTHER_PROCESS, -2, "the job's own tensors fill %.0f %% of the card", 100 * share);
+                        FILLS, 100 * share);
+        FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
         return;
     }
     if (share > 1.02) {
@@ -394,12 +414,14 @@ static void by_allocated(struct mp_doctor_case *c)
                c->inference  ? 1
                : c->training ? 3
                              : 2,
-               "the job's own tensors fill %.0f %% of the card", 100 * share);
+               FILLS, 100 * share);
         FIGURE(c, MODEL_TOO_LARGE, c->inference ? 2 : 1,
-               "the job's own tensors fill %.0f %% of the card", 100 * share);
-        FIGURE(c, OTHER_PROCESS, -2, "the job's own tensors fill %.0f %% of the card", 100 * share);
+               FILLS, 100 * share);
+        FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
     } else if (m->reserved.known && frac(m->reserved.bytes, m->capacity.bytes) >= 0.75) {
         FIGURE(c, OTHER_PROCESS, -1, "the job's own allocator holds %s", gib(c, m->reserved.bytes));
+        FIGURE(c, ACTIVATIONS, 2, "the job's own allocator holds %s of the card's %s",
+               gib(c, m->reserved.bytes), gib(c, m->capacity.bytes));
     }
 }
 
@@ -484,27 +506,6 @@ static void by_smi(struct mp_doctor_case *c)
     }
 }
 
-/* Nothing tells: then what most jobs of this kind die of, as a hint. */
-static void by_base_rate(struct mp_doctor_case *c)
-{
-    int scores[MP_CAUSES] = {0};
-    int most = 0;
-    for (size_t i = 0; i < c->n_evidence; i++) {
-        scores[c->evidence[i].cause] += c->evidence[i].weight;
-        most = MP_MAX(most, scores[c->evidence[i].cause]);
-    }
-    if (most >= 3 || c->message.format == MP_OOM_NONE) {
-        return;
-    }
-    if (c->training) {
-        FIGURE(c, ACTIVATIONS, 2,
-               "most training jobs that run out of memory do so over one step's activations");
-    } else if (c->inference) {
-        FIGURE(c, MODEL_TOO_LARGE, 2,
-               "most inference jobs that run out of memory do so over their weights");
-    }
-}
-
 void mp_evidence_figures(struct mp_doctor_case *c)
 {
     by_format(c);
@@ -518,5 +519,4 @@ void mp_evidence_figures(struct mp_doctor_case *c)
     by_model_size(c);
     by_summary(c);
     by_smi(c);
-    by_base_rate(c);
 }

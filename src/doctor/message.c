@@ -524,6 +524,7 @@ static const struct {
     {"cannotallocatememory", MP_OOM_HOST, NULL},
     {"std::bad_alloc", MP_OOM_HOST, NULL},
     {"cudahostalloc", MP_OOM_HOST, NULL},
+    {"cachinghostallocator", MP_OOM_HOST, NULL},
     {"insufficientsharedmemory", MP_OOM_HOST, NULL},
     {"outofsharedmemory(shm)", MP_OOM_HOST, NULL},
     {"oom-kill", MP_OOM_HOST, NULL},

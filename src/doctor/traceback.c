@@ -87,6 +87,8 @@ static const struct rule operations[] = {
     {"dispatch_model", MP_CAUSE_MODEL_TOO_LARGE, 5, "the weights were being placed"},
     {"load_checkpoint_in_model", MP_CAUSE_MODEL_TOO_LARGE, 5, "the weights were being loaded"},
     {"initialize_model(", MP_CAUSE_MODEL_TOO_LARGE, 6, "the model was being built on the card"},
+    {"_initialize_affine_weight", MP_CAUSE_MODEL_TOO_LARGE, 6, "the weights were being created"},
+    {"parameter(torch.", MP_CAUSE_MODEL_TOO_LARGE, 6, "the weights were being created"},
     {"create_weights", MP_CAUSE_MODEL_TOO_LARGE, 6, "the weights were being created"},
     {"param_applied = fn(", MP_CAUSE_MODEL_TOO_LARGE, 5,
      "the weights were being moved to the card"},
@@ -126,6 +128,8 @@ static const struct rule operations[] = {
      "not even a context could be made: the card was full before the program began"},
     {"_cuda_setdevice", MP_CAUSE_OTHER_PROCESS, 4,
      "not even a context could be made: the card was full before the program began"},
+    {"cuctxcreate", MP_CAUSE_OTHER_PROCESS, 4,
+     "not even a context could be made: the card was full before the program began"},
     {"thcgeneral", MP_CAUSE_OTHER_PROCESS, 4,
      "not even a context could be made: the card was full before the program began"},
     {"autograd.grad(", MP_CAUSE_ACTIVATIONS, 3, "failed in the backward pass"},
@@ -140,8 +144,18 @@ static const struct rule steps[] = {
      "failed on the attention matrix, which grows with the square of the length"},
     {"attention_probs", MP_CAUSE_ACTIVATIONS, 4,
      "failed on the attention matrix, which grows with the square of the length"},
+    {"bbox_overlaps", MP_CAUSE_ACTIVATIONS, 4,
+     "failed on the overlaps of boxes and anchors, which grow with the objects of an image"},
+    {"iou_calculator", MP_CAUSE_ACTIVATIONS, 4,
+     "failed on the overlaps of boxes and anchors, which grow with the objects of an image"},
+    {"box_iou", MP_CAUSE_ACTIVATIONS, 4,
+     "failed on the overlaps of boxes and anchors, which grow with the objects of an image"},
+    {"pairwise_iou", MP_CAUSE_ACTIVATIONS, 4,
+     "failed on the overlaps of boxes and anchors, which grow with the objects of an image"},
     {"softmax(", MP_CAUSE_ACTIVATIONS, 4, "failed in a softmax of the forward pass"},
     {"scaled_dot_product", MP_CAUSE_ACTIVATIONS, 4, "failed in attention"},
+    {"to_dense_adj", MP_CAUSE_ACTIVATIONS, 5,
+     "failed on a dense adjacency matrix, which grows with the square of the nodes"},
     {"einsum(", MP_CAUSE_ACTIVATIONS, 4, "failed in the forward pass"},
     {"attention", MP_CAUSE_ACTIVATIONS, 3, "failed in attention"},
     {"conv1d", MP_CAUSE_ACTIVATIONS, 4, "failed in a convolution"},
@@ -173,6 +187,9 @@ static const struct rule steps[] = {
     {"forward(", MP_CAUSE_ACTIVATIONS, 3, "failed in the forward pass"},
 };
 
+/* A step's operation, named in a constructor. */
+static const struct rule building = {"", MP_CAUSE_MODEL_TOO_LARGE, 4, "the model was being built"};
+
 /* The phase: anywhere in the traceback. */
 static const struct rule phases[] = {
     {"in evaluate", MP_CAUSE_EVALUATION, 5, "the traceback runs through evaluation"},
@@ -200,9 +217,15 @@ static const struct rule phases[] = {
     {"run_validation", MP_CAUSE_EVALUATION, 5, "the traceback runs through validation"},
     {"test_step", MP_CAUSE_EVALUATION, 4, "the traceback runs through a test"},
     {"val_epoch", MP_CAUSE_EVALUATION, 5, "the traceback runs through validation"},
-    {"do_eval", MP_CAUSE_EVALUATION, 5, "the traceback runs through evaluation"},
+    {"in do_eval", MP_CAUSE_EVALUATION, 5, "the traceback runs through evaluation"},
+    {"do_eval(", MP_CAUSE_EVALUATION, 5, "the traceback runs through evaluation"},
     {"in evaluation", MP_CAUSE_EVALUATION, 5, "the traceback runs through evaluation"},
     {"in test_epoch", MP_CAUSE_EVALUATION, 4, "the traceback runs through a test after training"},
+    {"in test\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through a test"},
+    {"in val\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
+    {"in eval\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through evaluation"},
+    {"in valid\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
+    {"epochval", MP_CAUSE_EVALUATION, 5, "the traceback runs through validation"},
     {"eval_loss =", MP_CAUSE_EVALUATION, 4, "the traceback runs through evaluation"},
     {"val_loss =", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
 };
@@ -343,6 +366,14 @@ static bool has_frames(const struct mp_doctor_text *text, struct region r)
     return false;
 }
 
+/* The code line of a constructor, or the frame that names one: what it mentions is built there, not
+ * run. */
+static bool is_constructor(const struct mp_doctor_text *text, size_t line)
+{
+    return line_has(text, line, "in __init__") ||
+           (line > 0 && is_frame(text, line - 1) && line_has(text, line - 1, "in __init__"));
+}
+
 /* The innermost line that a row of the table matches; NULL when none does. */
 static const struct rule *innermost(const struct mp_doctor_text *text, struct region r,
                                     const struct rule *rules, size_t n, size_t *line)
@@ -480,6 +511,9 @@ void mp_evidence_traceback(struct mp_doctor_case *c)
     const struct rule *rule = innermost(text, r, operations, MP_ARRAY_LEN(operations), &line);
     if (rule == NULL) {
         rule = innermost(text, r, steps, MP_ARRAY_LEN(steps), &line);
+        if (rule != NULL && is_constructor(text, line)) {
+            rule = &building;
+        }
     }
     if (rule != NULL) {
         /* in evaluation the same line would hold less: the phase is the better explanation; pasted

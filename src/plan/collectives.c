@@ -20,6 +20,9 @@ static uint32_t collectives_of(const struct mp_run *run)
     const uint32_t loop = MP_NCCL_BIT(MP_NCCL_ALLREDUCE); /* the barrier */
     if (run->parallel == MP_PARALLEL_FSDP2)
         return loop | MP_NCCL_BIT(MP_NCCL_ALLGATHER) | MP_NCCL_BIT(MP_NCCL_REDUCESCATTER);
+    if (run->parallel == MP_PARALLEL_DEEPSPEED_ZERO3)
+        return loop | MP_NCCL_BIT(MP_NCCL_ALLGATHER) | MP_NCCL_BIT(MP_NCCL_REDUCESCATTER) |
+               MP_NCCL_BIT(MP_NCCL_BROADCAST);
     return loop | MP_NCCL_BIT(MP_NCCL_ALLGATHER) | MP_NCCL_BIT(MP_NCCL_BROADCAST);
 }
 

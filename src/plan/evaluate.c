@@ -461,6 +461,8 @@ static enum memplan_status try_high_end(struct mp_evaluation *e, struct memplan_
     struct mp_evaluation high;
     struct mp_fact *unavailable = &gpu.unavailable_bytes[e->kernels];
     e->fits_high = e->fits;
+    if (unavailable->provenance == MP_MEASURED)
+        return MEMPLAN_STATUS_OK;
     const uint64_t less = (unavailable->high - unavailable->value) + (gpu.total_bytes.value - gpu.total_bytes.low);
     if (!e->fits || e->reserved_bytes + less <= e->available_bytes)
         return MEMPLAN_STATUS_OK;
@@ -485,11 +487,11 @@ enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evalua
             mp_evaluation_release(e);
     }
     const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
-    if (status || !buckets || e->oom)
+    if (status || e->oom)
         return status;
-    if (!run->no_collectives && run->ddp.lingers == 0)
+    if (buckets && !run->no_collectives && run->ddp.lingers == 0)
         status = add_lingering(e, err);
-    if (!status && run->parallel == MP_PARALLEL_ZERO1)
+    if (!status && mp_parallel_ranks_differ(run))
         status = add_fullest_rank(e, err);
     if (status)
         mp_evaluation_release(e);

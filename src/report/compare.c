@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "report/report.h"
 
 const char *mp_quantity_text(enum mp_quantity quantity)
 {
@@ -159,21 +160,6 @@ static void json_head(struct mp_comparison *c, const struct mp_measured_line *li
     mp_json_string(&c->writer, "status", status);
 }
 
-static void json_phases(struct mp_json_writer *w, const struct mp_evaluation *e)
-{
-    mp_json_array(w, "phases");
-    for (size_t i = 0; i < e->n_phases; i++) {
-        mp_json_object(w, NULL);
-        mp_json_string(w, "phase", e->phases[i].name);
-        mp_json_uint(w, "requested", e->phases[i].requested_bytes);
-        mp_json_uint(w, "requested_peak", e->phases[i].requested_peak_bytes);
-        mp_json_uint(w, "allocated_peak", e->phases[i].allocated_peak_bytes);
-        mp_json_uint(w, "reserved_peak", e->phases[i].reserved_peak_bytes);
-        mp_json_end_object(w);
-    }
-    mp_json_end_array(w);
-}
-
 static void json_predicted(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_evaluation *e)
 {
     struct mp_json_writer *w = &c->writer;
@@ -184,7 +170,7 @@ static void json_predicted(struct mp_comparison *c, const struct mp_measured_lin
     mp_json_uint(w, "allocated_bytes", e->allocated_bytes);
     mp_json_uint(w, "reserved_bytes", e->reserved_bytes);
     mp_json_uint(w, "device_used_bytes", e->device_used_bytes);
-    json_phases(w, e);
+    mp_report_phases_json(w, e);
     mp_json_end_object(w);
     mp_json_end_object(w);
 }

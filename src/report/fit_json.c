@@ -51,7 +51,7 @@ static void write_rows(struct mp_json_writer *w, const struct mp_fit_report *rep
     mp_json_end_array(w);
 }
 
-static void write_phases(struct mp_json_writer *w, const struct mp_evaluation *e)
+void mp_report_phases_json(struct mp_json_writer *w, const struct mp_evaluation *e)
 {
     mp_json_array(w, "phases");
     for (size_t i = 0; i < e->n_phases; i++) {
@@ -138,9 +138,10 @@ void mp_report_fit_json(const struct mp_fit_report *report, struct mp_strbuf *ou
     write_rows(&w, report);
     mp_json_int(&w, "steps_simulated", e->steps);
     mp_json_int(&w, "period_steps", e->period);
-    write_phases(&w, e);
+    mp_report_phases_json(&w, e);
     write_advice(&w, report);
     mp_json_end_object(&w);
     mp_strbuf_addch(out, '\n');
+    out->failed = out->failed || assumed.failed;
     mp_strbuf_release(&assumed);
 }

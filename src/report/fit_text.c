@@ -10,18 +10,18 @@
 
 static void bytes_cell(struct mp_table *table, uint64_t bytes)
 {
-    struct mp_strbuf text = MP_STRBUF_INIT;
+    char space[64]; /* numbers fit: nothing is allocated that could fail unseen */
+    struct mp_strbuf text = {space, 0, sizeof space, false};
     mp_bytes_format(&text, bytes);
     mp_table_cell(table, "%s", mp_strbuf_text(&text));
-    mp_strbuf_release(&text);
 }
 
 static void exact_cell(struct mp_table *table, uint64_t bytes)
 {
-    struct mp_strbuf text = MP_STRBUF_INIT;
+    char space[64]; /* numbers fit: nothing is allocated that could fail unseen */
+    struct mp_strbuf text = {space, 0, sizeof space, false};
     mp_grouped_format(&text, bytes);
     mp_table_cell(table, "%s", mp_strbuf_text(&text));
-    mp_strbuf_release(&text);
 }
 
 static void percent_cell(struct mp_table *table, uint64_t part, uint64_t whole)
@@ -123,7 +123,7 @@ static void write_numbers(const struct mp_fit_report *report, struct mp_strbuf *
     mp_strbuf_addstr(out, e->oom ? "\nPeaks in bytes, up to the request that failed:\n" : "\nPeaks in bytes:\n");
     mp_table_write(table, out, 2);
     mp_table_free(table);
-    if (e->context_low_bytes != e->context_high_bytes) {
+    if (e->context_low_bytes != e->context_high_bytes && e->run->gpu->context_bytes[e->kernels].provenance != MP_MEASURED) {
         mp_strbuf_addstr(out, "  context was not measured on this card: ");
         mp_bytes_format(out, e->context_low_bytes);
         mp_strbuf_addstr(out, " to ");
@@ -260,7 +260,8 @@ static void write_advice(const struct mp_fit_report *report, struct mp_strbuf *o
     mp_table_rule(table);
     for (size_t i = 0; i < report->n_advice; i++) {
         const struct mp_advice *a = &report->advice[i];
-        struct mp_strbuf saves = MP_STRBUF_INIT;
+        char space[64];
+        struct mp_strbuf saves = {space, 0, sizeof space, false};
         mp_strbuf_addstr(&saves, a->saves_bytes < 0 ? "-" : "");
         mp_bytes_format(&saves, (uint64_t)(a->saves_bytes < 0 ? -a->saves_bytes : a->saves_bytes));
         mp_table_cell(table, "%s", a->what);
@@ -268,7 +269,6 @@ static void write_advice(const struct mp_fit_report *report, struct mp_strbuf *o
         bytes_cell(table, a->device_used_bytes);
         mp_table_cell(table, "%s", a->fits ? "fits" : "no");
         mp_table_cell(table, "%s", a->setting);
-        mp_strbuf_release(&saves);
     }
     mp_strbuf_addstr(out, "\nWhat would change it (each simulated):\n");
     mp_table_write(table, out, 2);

@@ -5,7 +5,7 @@
  */
 #include "report/memory_map.h"
 
-enum { ROWS_WANTED = 22 };
+enum { MOST_ROWS = 32 }; /* or a few more, where segments leave room in them */
 
 struct builder {
     const struct mp_evaluation *e;
@@ -93,26 +93,19 @@ static int compare_positions(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-/* 1, 2 or 5 times a power of ten in the unit that fits: a row is something to count with. */
+/* A power of two: a row is something to count with. */
 static uint64_t round_up(uint64_t bytes)
 {
-    uint64_t unit = 1, factor = 1;
-    while (bytes / unit >= 1024 && unit < MP_GIB)
-        unit <<= 10;
-    while (factor * unit < bytes) {
-        if (2 * factor * unit >= bytes)
-            return 2 * factor * unit;
-        if (5 * factor * unit >= bytes)
-            return 5 * factor * unit;
-        factor *= 10;
-    }
-    return factor * unit;
+    uint64_t power = 1;
+    while (power < bytes && power < UINT64_C(1) << 62)
+        power <<= 1;
+    return power;
 }
 
 /* used[row]: bytes from the left that are taken. */
 static bool place_segments(struct mp_memory_map *map, struct mp_arena *arena)
 {
-    const uint64_t row_bytes = map->row_bytes = round_up(map->reserved_bytes / ROWS_WANTED + 1);
+    const uint64_t row_bytes = map->row_bytes = round_up(map->reserved_bytes / MOST_ROWS + 1);
     const uint64_t most_rows = map->reserved_bytes / row_bytes * 2 + map->n_segments + 2;
     uint64_t *used = mp_arena_calloc(arena, (size_t)most_rows, sizeof *used);
     uint32_t first_open = 0; /* no row before it has room for anything more */

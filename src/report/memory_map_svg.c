@@ -15,7 +15,7 @@ enum { MOST_RUNS = 12000 };
 
 struct mp_map_geometry mp_memory_map_geometry(const struct mp_memory_map *map)
 {
-    const double pitch = map->n_rows > 40 ? 12 : 18;
+    const double pitch = map->n_rows > 20 ? 14 : 19;
     return (struct mp_map_geometry){.width = WIDTH, .height = TOP + pitch * map->n_rows + FONT, .left = LEFT, .top = TOP,
                                     .row_width = WIDTH - LEFT - RIGHT, .row_height = pitch - 4, .pitch = pitch};
 }
@@ -179,18 +179,17 @@ static void draw_largest_hole(const struct mp_memory_map *map, struct mp_strbuf 
 static void draw_scale(const struct mp_memory_map *map, struct mp_strbuf *out)
 {
     const struct mp_map_geometry g = mp_memory_map_geometry(map);
-    uint64_t ticks[MP_SVG_MAX_TICKS];
-    const size_t n = mp_svg_byte_ticks(map->row_bytes, 5, ticks);
-    for (size_t i = 0; i < n; i++) {
-        const double x = g.left + g.row_width * (double)ticks[i] / (double)map->row_bytes;
+    enum { QUARTERS = 4 };
+    for (int i = 0; i <= QUARTERS; i++) {
+        const double x = g.left + g.row_width * i / QUARTERS;
         struct mp_strbuf label = MP_STRBUF_INIT;
-        mp_svg_byte_label(&label, ticks[i]);
+        mp_svg_byte_label(&label, map->row_bytes / QUARTERS * (unsigned)i);
         mp_svg_line(out, x, g.top - 5, x, g.top - 2, "axis");
-        mp_svg_text(out, x, g.top - 8, i == 0 ? MP_SVG_START : ticks[i] == map->row_bytes ? MP_SVG_END : MP_SVG_MIDDLE, "small soft",
+        mp_svg_text(out, x, g.top - 8, i == 0 ? MP_SVG_START : i == QUARTERS ? MP_SVG_END : MP_SVG_MIDDLE, "small soft",
                     mp_strbuf_text(&label));
         mp_strbuf_release(&label);
     }
-    const uint32_t every = map->n_rows > 12 ? map->n_rows / 8 : 2;
+    const uint32_t every = map->n_rows > 16 ? 4 : 2;
     for (uint32_t row = 0; row < map->n_rows; row += every) {
         struct mp_strbuf label = MP_STRBUF_INIT;
         mp_svg_byte_label(&label, row * map->row_bytes);

@@ -21,6 +21,8 @@ struct mp_fit_report {
 };
 
 void mp_report_fit_text(const struct mp_fit_report *report, struct mp_strbuf *out);
+/** "phases": [...], inside an open object. */
+void mp_report_phases_json(struct mp_json_writer *w, const struct mp_evaluation *e);
 void mp_report_fit_json(const struct mp_fit_report *report, struct mp_strbuf *out);
 /** The timeline as an SVG file, and the whole report as one HTML file. The evaluation must hold the whole program. NOMEM. */
 enum memplan_status mp_report_fit_svg(const struct mp_fit_report *report, struct mp_strbuf *out, struct memplan_error *err);

@@ -50,26 +50,26 @@ const char *mp_svg_band_class(unsigned band)
     return names[band];
 }
 
-void mp_svg_style(struct mp_strbuf *out)
+void mp_svg_style(struct mp_strbuf *out, const char *selector, const char *prefix)
 {
     for (unsigned i = 0; i < MP_SVG_BANDS; i++) {
         if (palette[i].texture == PLAIN)
-            mp_strbuf_addf(out, ".%s{fill:%s}", mp_svg_band_class(i), palette[i].fill);
+            mp_strbuf_addf(out, "%s.%s{fill:%s}", selector, mp_svg_band_class(i), palette[i].fill);
         else
-            mp_strbuf_addf(out, ".%s{fill:url(#t%u)}", mp_svg_band_class(i), i);
+            mp_strbuf_addf(out, "%s.%s{fill:url(#%s%u)}", selector, mp_svg_band_class(i), prefix, i);
     }
     mp_strbuf_addch(out, '\n');
 }
 
-void mp_svg_textures(struct mp_strbuf *out)
+void mp_svg_textures(struct mp_strbuf *out, const char *prefix)
 {
     mp_strbuf_addstr(out, "<defs>\n");
     for (unsigned i = 0; i < MP_SVG_BANDS; i++)
         if (palette[i].texture != PLAIN)
             mp_strbuf_addf(out,
-                           "<pattern id=\"t%u\" class=\"texture\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+                           "<pattern id=\"%s%u\" class=\"texture\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
                            "<rect width=\"6\" height=\"6\" fill=\"%s\"/><path d=\"%s\" stroke=\"%s\" fill=\"none\"/></pattern>\n",
-                           i, palette[i].fill, textures[palette[i].texture], palette[i].ink);
+                           prefix, i, palette[i].fill, textures[palette[i].texture], palette[i].ink);
     mp_strbuf_addstr(out, "</defs>\n");
 }
 
@@ -197,9 +197,9 @@ void mp_svg_open(struct mp_strbuf *out, const struct mp_svg_document *d)
     if (!d->standalone)
         return;
     mp_strbuf_addf(out, "<style>\n%s\n", standalone_style);
-    mp_svg_style(out);
+    mp_svg_style(out, "", "t");
     mp_strbuf_addstr(out, "</style>\n");
-    mp_svg_textures(out);
+    mp_svg_textures(out, "t");
     mp_svg_rect(out, 0, 0, d->width, d->height, "paper");
 }
 

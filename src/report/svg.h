@@ -35,9 +35,12 @@ struct mp_svg_document {
 
 void mp_svg_open(struct mp_strbuf *out, const struct mp_svg_document *document);
 void mp_svg_close(struct mp_strbuf *out);
-/** What a document that holds drawings needs once: rules for the classes, and textures (an element). */
-void mp_svg_style(struct mp_strbuf *out);
-void mp_svg_textures(struct mp_strbuf *out);
+/**
+ * What a document that holds drawings needs: rules for the classes of bands, under a selector ("": everywhere), and the textures they
+ * name, an element. A drawing that is stretched has textures of its own, told apart by the prefix of their ids.
+ */
+void mp_svg_style(struct mp_strbuf *out, const char *selector, const char *prefix);
+void mp_svg_textures(struct mp_strbuf *out, const char *prefix);
 
 /** Text with the characters that markup needs escaped, also inside attributes; control characters and bad UTF-8 as \xNN. */
 void mp_svg_escape(struct mp_strbuf *out, const char *text);

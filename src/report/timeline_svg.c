@@ -273,6 +273,35 @@ static void draw_capacity(const struct drawing *d)
     mp_strbuf_release(&text);
 }
 
+/* Does the curve of reserved bytes, or the line above it, cross the box? */
+static bool lines_cross(const struct drawing *d, double left, double right, double top, double bottom)
+{
+    const struct mp_timeline *t = d->t;
+    double last = y_of(d, 0);
+    if (d->g.shows_available && y_of(d, d->e->available_bytes) > top && y_of(d, d->e->available_bytes) < bottom)
+        return true;
+    for (size_t i = 0; i < t->n_samples; i++) {
+        const double x = x_of(d, t->samples[i].event), next = i + 1 < t->n_samples ? x_of(d, t->samples[i + 1].event) : right;
+        const double y = y_of(d, t->samples[i].reserved_bytes);
+        const bool level = next >= left && x <= right && y > top && y < bottom;
+        const bool rise = x >= left && x <= right && fmin(y, last) < bottom && fmax(y, last) > top;
+        if (level || rise)
+            return true;
+        last = y;
+    }
+    return false;
+}
+
+/* The lowest line of text above y that nothing crosses; y where there is none. */
+static double free_line(const struct drawing *d, double left, double right, double y)
+{
+    const double font = d->view->font;
+    for (double line = y; line > d->g.top + font; line -= font * 0.25)
+        if (!lines_cross(d, left, right, line - font * 1.05, line + font * 0.45))
+            return line;
+    return fmax(y, d->g.top + font);
+}
+
 /* The flag at the peak: a staff down to the stack, and the number beside it. */
 static void draw_peak(const struct drawing *d)
 {
@@ -283,7 +312,8 @@ static void draw_peak(const struct drawing *d)
     mp_bytes_format(&text, peak->allocated_bytes);
     mp_strbuf_addf(&text, " allocated, %s", d->t->phases[peak->phase].name);
     mp_strbuf_addstr(&text, d->e->oom ? ", then it dies" : "");
-    const double label = fmax(y - font * 1.3, d->g.top + font * (d->g.shows_available ? 1.0 : 2.3));
+    const double width = mp_svg_text_width(mp_strbuf_text(&text), font) + font;
+    const double label = free_line(d, left ? x - width : x, left ? x : x + width, y - font * 1.1);
     mp_strbuf_addstr(d->out, "<g class=\"peak\">\n");
     mp_svg_line(d->out, x, y, x, label - font * 0.7, "marker");
     mp_strbuf_addstr(d->out, "<path class=\"mark\" d=\"M");

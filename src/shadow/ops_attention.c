@@ -531,10 +531,11 @@ struct mp_tensor *mp_attention(struct mp_runtime *rt, struct mp_tensor *q, struc
     rt->autocast = false;
     const enum mp_attention_kernel kernel = choose(rt, &c);
     rt->kernels |= 1u << kernel;
-    if (c.mask && kernel != MP_KERNEL_MATH)
-        c.mask = mp_keep(additive(rt, c.mask, (enum mp_dtype)c.q->dtype));
-    if (c.mask && kernel == MP_KERNEL_EFFICIENT)
-        c.mask = mp_keep(expand_mask(rt, c.mask, &c));
+    if (c.mask)
+        c.mask = additive(rt, c.mask, (enum mp_dtype)c.q->dtype);
+    if (c.mask && kernel == MP_KERNEL_EFFICIENT) /* a padded copy replaces the mask it was made from */
+        c.mask = expand_mask(rt, c.mask, &c);
+    mp_keep(c.mask);
     struct mp_tensor *out = NULL;
     switch (kernel) {
     case MP_KERNEL_CUDNN: out = cudnn(rt, &c); break;

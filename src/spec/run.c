@@ -17,14 +17,14 @@
 #include "spec/problems.h"
 #include "spec/training_arguments.h"
 
-#define INT_MAX_VALUE INT64_C(2147483647)
-#define ACCUMULATE_MAX 65536 /* every micro-batch has a tensor of its own */
-#define ITERATIONS_MAX 10000
-#define RANKS_MAX 1048576
-#define LIST_MAX 65536
-#define BYTES_MAX (UINT64_C(1) << 50)
-#define DEFAULT_SEQ_MAX 2048
-#define WARNINGS_MAX 4
+#define INT_MAX_VALUE         INT64_C(2147483647)
+#define ACCUMULATE_MAX        65536 /* every micro-batch has a tensor of its own */
+#define ITERATIONS_MAX        10000
+#define RANKS_MAX             1048576
+#define LIST_MAX              65536
+#define BYTES_MAX             (UINT64_C(1) << 50)
+#define DEFAULT_SEQ_MAX       2048
+#define WARNINGS_MAX          4
 #define GPUS_PER_NODE_DEFAULT 8
 
 static const char *const key_texts[] = {
@@ -33,10 +33,10 @@ static const char *const key_texts[] = {
 #undef X
 };
 
-#define GROUP_CARD "Model and card"
-#define GROUP_DATA "Data"
+#define GROUP_CARD     "Model and card"
+#define GROUP_DATA     "Data"
 #define GROUP_TRAINING "Training"
-#define GROUP_MEMORY "Memory"
+#define GROUP_MEMORY   "Memory"
 #define GROUP_PARALLEL "Data parallelism"
 
 static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
@@ -64,7 +64,8 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
                            "recompute blocks in backward; '{layers: [0, 2]}' names single ones",
                            GROUP_TRAINING, false},
     [MP_KEY_OPTIMIZER] = {"NAME",
-                          "adamw-foreach|adamw-fused|adamw-forloop|sgd|sgd-momentum|adafactor|none",
+                          "adamw-foreach|adamw-fused|adamw-forloop|sgd|sgd-momentum|adafactor|none|"
+                          "adamw-8bit|paged-adamw-8bit|lion",
                           "adamw-foreach", "optimizer and its implementation", GROUP_TRAINING,
                           false},
     [MP_KEY_ACCUMULATE] = {"N", NULL, "1", "micro-batches per optimizer step", GROUP_TRAINING,
@@ -100,12 +101,12 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_LORA] = {"OBJECT", NULL, NULL,
                      "adapters: '{rank: 8, targets: [q_proj], alpha: 16, dropout: 0}'",
                      GROUP_TRAINING, false},
-    [MP_KEY_DATA_PARALLEL] = {"KIND",
-                              "none|ddp|zero1|fsdp2|deepspeed-zero1|deepspeed-zero2|deepspeed-zero3",
-                              "none", "how ranks share the work", GROUP_PARALLEL, false},
+    [MP_KEY_DATA_PARALLEL] =
+        {"KIND", "none|ddp|zero1|fsdp2|deepspeed-zero1|deepspeed-zero2|deepspeed-zero3", "none",
+         "how ranks share the work", GROUP_PARALLEL, false},
     [MP_KEY_WORLD] = {"N", NULL, "1", "ranks", GROUP_PARALLEL, false},
-    [MP_KEY_GPUS_PER_NODE] = {"N", NULL, "all ranks, at most 8", "ranks of one host", GROUP_PARALLEL,
-                              false},
+    [MP_KEY_GPUS_PER_NODE] = {"N", NULL, "all ranks, at most 8", "ranks of one host",
+                              GROUP_PARALLEL, false},
     [MP_KEY_COLLECTIVES] = {"KIND", "nccl|none", "nccl", "who moves the data between ranks",
                             GROUP_PARALLEL, false},
     [MP_KEY_DDP] = {"OBJECT", NULL, NULL,
@@ -115,8 +116,8 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
                      "'{reshard_after_forward: true, mixed_precision: false}'", GROUP_PARALLEL,
                      false},
     [MP_KEY_TRAINING_ARGUMENTS] = {"FILE", NULL, NULL,
-                                   "TrainingArguments in JSON or YAML, with framework hf-trainer", GROUP_TRAINING,
-                                   false},
+                                   "TrainingArguments in JSON or YAML, with framework hf-trainer",
+                                   GROUP_TRAINING, false},
     [MP_KEY_DEEPSPEED] = {"FILE", NULL, NULL, "ds_config.json: stage, buckets, offload",
                           GROUP_PARALLEL, false},
 };
@@ -142,7 +143,7 @@ TEXT_FUNCTION(mp_precision_text, enum mp_precision, "fp32", "bf16", "fp16", "amp
 TEXT_FUNCTION(mp_attention_text, enum mp_attention, "sdpa", "eager")
 TEXT_FUNCTION(mp_checkpoint_text, enum mp_checkpoint, "none", "full", "full-reentrant", "layers")
 TEXT_FUNCTION(mp_optimizer_text, enum mp_optimizer, "adamw-foreach", "adamw-fused", "adamw-forloop",
-              "sgd", "sgd-momentum", "adafactor", "none")
+              "sgd", "sgd-momentum", "adafactor", "none", "adamw-8bit", "paged-adamw-8bit", "lion")
 TEXT_FUNCTION(mp_parallel_text, enum mp_parallel_kind, "none", "ddp", "zero1", "fsdp2",
               "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 TEXT_FUNCTION(mp_compression_text, enum mp_compression, "none", "fp16", "bf16")
@@ -415,7 +416,8 @@ static int64_t part_integer(const struct mp_value *part, const char *name, int64
 /* One name, or a list of names. */
 static void read_lora_targets(struct reader *r, const struct mp_value *value, struct mp_lora *lora)
 {
-    const struct mp_value *const *const items = value->kind == MP_STRING ? &value : value->as.array.items;
+    const struct mp_value *const *const items =
+        value->kind == MP_STRING ? &value : value->as.array.items;
     const size_t n = value->kind == MP_STRING ? 1 : value->as.array.length;
     const char **const targets = mp_arena_calloc(r->arena, n + 1, sizeof *targets);
     char shown[MP_VALUE_SHOW_MAX];
@@ -427,11 +429,13 @@ static void read_lora_targets(struct reader *r, const struct mp_value *value, st
         if (items[i]->kind == MP_STRING && items[i]->as.string.length > 0)
             targets[i] = items[i]->as.string.text;
         else
-            mp_problems_add(&r->problems, items[i], "lora.targets", "%s is not the name of a layer, such as q_proj",
+            mp_problems_add(&r->problems, items[i], "lora.targets",
+                            "%s is not the name of a layer, such as q_proj",
                             mp_value_show(items[i], shown));
     }
     if (n == 0)
-        mp_problems_add(&r->problems, value, "lora.targets", "an empty list; give at least one layer, such as q_proj");
+        mp_problems_add(&r->problems, value, "lora.targets",
+                        "an empty list; give at least one layer, such as q_proj");
     lora->targets = targets;
     lora->n_targets = n;
 }
@@ -464,7 +468,8 @@ static void read_lora(struct reader *r, const struct mp_value *value)
                         "not a probability from 0 to below 1");
     const struct mp_value *const targets = mp_value_get(value, "targets");
     if (targets == NULL)
-        mp_problems_add(&r->problems, value, "lora.targets", "missing; name layers, such as [q_proj, v_proj]");
+        mp_problems_add(&r->problems, value, "lora.targets",
+                        "missing; name layers, such as [q_proj, v_proj]");
     else
         read_lora_targets(r, targets, lora);
     r->run->lora = lora;
@@ -473,8 +478,9 @@ static void read_lora(struct reader *r, const struct mp_value *value)
 static void read_ddp(struct reader *r, const struct mp_value *value)
 {
     static const struct part_key keys[] = {
-        {"bucket_cap_mb", MP_DOUBLE}, {"gradient_as_bucket_view", MP_BOOLEAN}, {"static_graph", MP_BOOLEAN},
-        {"find_unused_parameters", MP_BOOLEAN}, {"no_sync", MP_BOOLEAN}, {"compression", MP_STRING}};
+        {"bucket_cap_mb", MP_DOUBLE}, {"gradient_as_bucket_view", MP_BOOLEAN},
+        {"static_graph", MP_BOOLEAN}, {"find_unused_parameters", MP_BOOLEAN},
+        {"no_sync", MP_BOOLEAN},      {"compression", MP_STRING}};
     struct mp_ddp_options *const ddp = &r->run->ddp;
     const struct mp_value *const cap = mp_value_get(value, "bucket_cap_mb");
     const struct mp_value *const compression = mp_value_get(value, "compression");
@@ -516,6 +522,7 @@ static void read_deepspeed(struct reader *r, const struct mp_value *value)
     struct mp_strbuf text = MP_STRBUF_INIT;
     const struct mp_value *config = value;
     const char *path = "deepspeed";
+    r->run->deepspeed_value = value;
     if (value->kind == MP_STRING) {
         path = value->as.string.text;
         config = mp_spec_read_file(path, &text, &own) == MEMPLAN_STATUS_OK
@@ -971,21 +978,23 @@ static void check_parallel(const struct mp_run_source *source, struct reader *r)
     const struct mp_value *const world = source->values[MP_KEY_WORLD];
     join_deepspeed(r);
     if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
-        mp_problems_add(&r->problems, world, "world", "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2",
-                        run->world);
+        mp_problems_add(&r->problems, world, "world",
+                        "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2", run->world);
     if (!mp_run_is_given(run, MP_KEY_GPUS_PER_NODE))
         run->gpus_per_node = MP_MIN(run->world, GPUS_PER_NODE_DEFAULT);
     if (run->world % run->gpus_per_node != 0)
         mp_problems_add(&r->problems, world, "world",
-                        "%" PRId64 " ranks do not fill hosts of %" PRId64 "; give gpus_per_node", run->world,
-                        run->gpus_per_node);
+                        "%" PRId64 " ranks do not fill hosts of %" PRId64 "; give gpus_per_node",
+                        run->world, run->gpus_per_node);
     if (run->world % run->fsdp.replicas != 0)
-        mp_problems_add(&r->problems, NULL, "fsdp.replicas", "%" PRId64 " does not divide %" PRId64 " ranks",
-                        run->fsdp.replicas, run->world);
-    else if (run->fsdp.reshard_to > 0 && run->world / run->fsdp.replicas % run->fsdp.reshard_to != 0)
+        mp_problems_add(&r->problems, NULL, "fsdp.replicas",
+                        "%" PRId64 " does not divide %" PRId64 " ranks", run->fsdp.replicas,
+                        run->world);
+    else if (run->fsdp.reshard_to > 0 &&
+             run->world / run->fsdp.replicas % run->fsdp.reshard_to != 0)
         mp_problems_add(&r->problems, NULL, "fsdp.reshard_after_forward",
-                        "%" PRId64 " does not divide the %" PRId64 " ranks that share the weights", run->fsdp.reshard_to,
-                        run->world / run->fsdp.replicas);
+                        "%" PRId64 " does not divide the %" PRId64 " ranks that share the weights",
+                        run->fsdp.reshard_to, run->world / run->fsdp.replicas);
 }
 
 static void check_precision(struct reader *r)
@@ -1020,6 +1029,14 @@ static bool check_supported(const struct mp_run *run, struct memplan_error *err)
     else
         return true;
     return false;
+}
+
+static void check_optimizer(struct reader *r)
+{
+    if (r->run->optimizer == MP_OPTIMIZER_PAGED_ADAMW_8BIT)
+        warn(r,
+             "paged-adamw-8bit keeps state of tensors from 100,000 elements up in managed memory, "
+             "which moves between host and card and is not counted");
 }
 
 static void read_all(const struct mp_run_source *source, struct reader *r)
@@ -1058,6 +1075,25 @@ static const struct mp_value *read_arguments_file(struct reader *r, const char *
     return value != NULL && value->kind == MP_OBJECT ? value : NULL;
 }
 
+/* Keys that describe a loop of one's own, or that are not simulated with the Trainer's. */
+static void refuse_what_the_trainer_decides(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    const struct {
+        enum mp_run_key key;
+        bool on;
+    } keys[] = {{MP_KEY_DATA_PARALLEL, run->parallel != MP_PARALLEL_NONE},
+                {MP_KEY_SEQ_LENGTHS, run->n_seq_lengths > 0},
+                {MP_KEY_ZERO_GRAD, run->zero_grad_keep},
+                {MP_KEY_RELEASE_OUTPUTS, run->release_outputs},
+                {MP_KEY_RETAIN_LOSSES, run->retain_losses},
+                {MP_KEY_EMPTY_CACHE_EACH_STEP, run->empty_cache_each_step}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++)
+        if (keys[i].on)
+            mp_problems_add(&r->problems, NULL, key_texts[keys[i].key],
+                            "not supported with framework hf-trainer");
+}
+
 /* framework hf-trainer: the arguments fill in what the run does not say. */
 static void apply_trainer(const struct mp_run_source *source, struct reader *r)
 {
@@ -1066,11 +1102,11 @@ static void apply_trainer(const struct mp_run_source *source, struct reader *r)
     struct mp_run *const run = r->run;
     if (!run->profile->trainer) {
         if (value != NULL)
-            mp_problems_add(&r->problems, value, "training_arguments", "only for framework hf-trainer");
+            mp_problems_add(&r->problems, value, "training_arguments",
+                            "only for framework hf-trainer");
         return;
     }
-    if (run->parallel != MP_PARALLEL_NONE)
-        mp_problems_add(&r->problems, NULL, "data_parallel", "not supported with framework hf-trainer");
+    refuse_what_the_trainer_decides(r);
     struct mp_trainer_options *const trainer = mp_arena_alloc(r->arena, sizeof *trainer);
     if (trainer == NULL) {
         r->no_memory = true;
@@ -1104,6 +1140,7 @@ static void complete(const struct mp_run_source *source, struct reader *r)
     check_layers(r);
     check_parallel(source, r);
     check_precision(r);
+    check_optimizer(r);
 }
 
 const struct mp_run *mp_run_resolve(const struct mp_run_source *source, struct memplan_error *err)
@@ -1368,6 +1405,8 @@ static void write_parallel(const struct mp_run *run, struct mp_json_writer *w)
         write_ddp(&run->ddp, w);
     else if (run->parallel == MP_PARALLEL_FSDP2)
         write_fsdp(&run->fsdp, w);
+    else if (run->deepspeed_value != NULL)
+        mp_json_value(w, "deepspeed", run->deepspeed_value);
 }
 
 void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const char *key)

@@ -36,20 +36,29 @@ enum mp_optimizer {
     MP_OPTIMIZER_SGD,
     MP_OPTIMIZER_SGD_MOMENTUM,
     MP_OPTIMIZER_ADAFACTOR,
-    MP_OPTIMIZER_NONE
+    MP_OPTIMIZER_NONE,
+    MP_OPTIMIZER_ADAMW_8BIT, /* bitsandbytes */
+    MP_OPTIMIZER_PAGED_ADAMW_8BIT,
+    MP_OPTIMIZER_LION
 };
 enum mp_attention_mask { MP_MASK_NONE, MP_MASK_ONES, MP_MASK_PADDED };
 enum mp_parallel_kind {
-    MP_PARALLEL_NONE, MP_PARALLEL_DDP, MP_PARALLEL_ZERO1, MP_PARALLEL_FSDP2, MP_PARALLEL_DEEPSPEED_ZERO1,
-    MP_PARALLEL_DEEPSPEED_ZERO2, MP_PARALLEL_DEEPSPEED_ZERO3
+    MP_PARALLEL_NONE,
+    MP_PARALLEL_DDP,
+    MP_PARALLEL_ZERO1,
+    MP_PARALLEL_FSDP2,
+    MP_PARALLEL_DEEPSPEED_ZERO1,
+    MP_PARALLEL_DEEPSPEED_ZERO2,
+    MP_PARALLEL_DEEPSPEED_ZERO3
 };
 enum mp_compression { MP_COMPRESSION_NONE, MP_COMPRESSION_FP16, MP_COMPRESSION_BF16 };
 
 /* Arguments of DistributedDataParallel, and how the loop uses it. */
 struct mp_ddp_options {
-    double bucket_cap_mb;        /* 0: PyTorch's own, 1 MiB for the first bucket and 25 MiB for the others */
+    double
+        bucket_cap_mb; /* 0: PyTorch's own, 1 MiB for the first bucket and 25 MiB for the others */
     bool gradient_as_bucket_view, static_graph, find_unused_parameters;
-    bool no_sync;                /* all micro-batches but the last one run under no_sync() */
+    bool no_sync;                    /* all micro-batches but the last one run under no_sync() */
     enum mp_compression compression; /* communication hook */
     /*
      * Not a key: backward passes that the first iteration's bucket outlives its replacement by. Whether NCCL's process group lets go of
@@ -60,11 +69,12 @@ struct mp_ddp_options {
 
 /* Arguments of fully_shard, which is called on each block and then on the model. */
 struct mp_fsdp_options {
-    bool keep_unsharded;     /* reshard_after_forward: false */
-    int64_t reshard_to;      /* reshard_after_forward: N, ranks that share the weights between forward and backward; 0: all */
-    bool mixed_precision;    /* bf16 parameters, fp32 reduction */
-    bool offload;            /* CPUOffloadPolicy: shards, gradients and optimizer on the host */
-    int64_t replicas;        /* HSDP: groups that hold the same shards; 1: none */
+    bool keep_unsharded; /* reshard_after_forward: false */
+    int64_t
+        reshard_to; /* reshard_after_forward: N, ranks that share the weights between forward and backward; 0: all */
+    bool mixed_precision; /* bf16 parameters, fp32 reduction */
+    bool offload;         /* CPUOffloadPolicy: shards, gradients and optimizer on the host */
+    int64_t replicas;     /* HSDP: groups that hold the same shards; 1: none */
 };
 
 /* Low-rank adapters on a frozen base (peft's LoraConfig). */
@@ -78,8 +88,8 @@ struct mp_lora {
 /* framework hf-trainer: what the Trainer does beside the loop that other keys describe. */
 enum mp_amp { MP_AMP_NONE, MP_AMP_BF16, MP_AMP_FP16 };
 struct mp_trainer_options {
-    enum mp_amp amp;       /* autocast around the model; `precision` is the type of the weights */
-    int64_t eval_steps;    /* evaluation after every so many steps; 0: none */
+    enum mp_amp amp;    /* autocast around the model; `precision` is the type of the weights */
+    int64_t eval_steps; /* evaluation after every so many steps; 0: none */
     int64_t eval_batch, eval_samples;
     int64_t logging_steps;
 };
@@ -104,12 +114,12 @@ struct mp_run {
     bool clip_grad_norm, zero_grad_keep, release_outputs, retain_losses, use_cache,
         empty_cache_each_step;
     enum mp_attention_mask attention_mask;
-    const struct mp_lora *lora;     /* NULL: the whole model is trained */
+    const struct mp_lora *lora;               /* NULL: the whole model is trained */
     const struct mp_trainer_options *trainer; /* NULL: a loop of one\'s own */
-    bool init_cpu;                  /* init_device: cpu */
-    const char *allocator_conf;     /* "" when not given */
-    uint64_t allocator_limit_bytes; /* 0: none */
-    uint64_t used_bytes;            /* taken by others: --used */
+    bool init_cpu;                            /* init_device: cpu */
+    const char *allocator_conf;               /* "" when not given */
+    uint64_t allocator_limit_bytes;           /* 0: none */
+    uint64_t used_bytes;                      /* taken by others: --used */
     enum mp_parallel_kind parallel;
     int64_t world, gpus_per_node; /* ranks; ranks of one host */
     int64_t rank;                 /* whose memory; not a key: 0 unless set by a caller */
@@ -117,7 +127,8 @@ struct mp_run {
     struct mp_ddp_options ddp;
     struct mp_fsdp_options fsdp;
     struct mp_deepspeed_options deepspeed;
-    bool max_batch;                 /* look for the largest batch instead */
+    const struct mp_value *deepspeed_value; /* as given: a path or the configuration; may be NULL */
+    bool max_batch;                         /* look for the largest batch instead */
     uint64_t given; /* bit per key (enum mp_run_key) that the user set; the others were assumed */
     const struct mp_value *model_value;      /* as given: a name, a path or an object */
     const char *gpu_value, *framework_value; /* as given */
@@ -128,24 +139,22 @@ struct mp_run {
 /* Keys in the order of help texts. `assumed` prints those whose bit in `given` is clear. */
 #define MP_RUN_KEY_MAP(X)                                                                          \
     X(MODEL, "model")                                                                              \
-    X(GPU, "gpu") X(FRAMEWORK, "framework") X(BATCH, "batch") X(SEQ, "seq")                        \
-        X(SEQ_LENGTHS, "seq_lengths") X(PAD_TO, "pad_to") X(PRECISION, "precision")                \
-            X(TF32, "tf32") X(ATTENTION, "attention") X(CHECKPOINT, "checkpoint")                  \
-                X(OPTIMIZER, "optimizer") X(ACCUMULATE, "accumulate") X(ITERATIONS, "iterations")  \
-                    X(CLIP_GRAD_NORM, "clip_grad_norm") X(ZERO_GRAD, "zero_grad")                  \
-                        X(RELEASE_OUTPUTS, "release_outputs") X(RETAIN_LOSSES, "retain_losses")    \
-                            X(ATTENTION_MASK, "attention_mask") X(USE_CACHE, "use_cache")          \
-                                X(EMPTY_CACHE_EACH_STEP, "empty_cache_each_step")                  \
-                                    X(ALLOCATOR_CONF, "allocator_conf")                            \
-                                        X(ALLOCATOR_LIMIT_BYTES, "allocator_limit_bytes")          \
-                                            X(INIT_DEVICE, "init_device") X(USED, "used")          \
-                                                X(LORA, "lora") X(DATA_PARALLEL, "data_parallel")  \
-                                                    X(WORLD, "world")                              \
-                                                        X(GPUS_PER_NODE, "gpus_per_node")          \
-                                                            X(COLLECTIVES, "collectives")          \
-                                                                X(DDP, "ddp") X(FSDP, "fsdp")\
-                                                                X(DEEPSPEED, "deepspeed") \
-                                                                    X(TRAINING_ARGUMENTS, "training_arguments")
+    X(GPU, "gpu")                                                                                  \
+    X(FRAMEWORK, "framework") X(BATCH, "batch") X(SEQ, "seq") X(SEQ_LENGTHS, "seq_lengths")        \
+        X(PAD_TO, "pad_to") X(PRECISION, "precision") X(TF32, "tf32") X(ATTENTION, "attention")    \
+            X(CHECKPOINT, "checkpoint") X(OPTIMIZER, "optimizer") X(ACCUMULATE, "accumulate")      \
+                X(ITERATIONS, "iterations") X(CLIP_GRAD_NORM, "clip_grad_norm") X(                 \
+                    ZERO_GRAD, "zero_grad") X(RELEASE_OUTPUTS, "release_outputs")                  \
+                    X(RETAIN_LOSSES, "retain_losses") X(ATTENTION_MASK, "attention_mask") X(       \
+                        USE_CACHE, "use_cache") X(EMPTY_CACHE_EACH_STEP, "empty_cache_each_step")  \
+                        X(ALLOCATOR_CONF, "allocator_conf")                                        \
+                            X(ALLOCATOR_LIMIT_BYTES, "allocator_limit_bytes")                      \
+                                X(INIT_DEVICE, "init_device") X(USED, "used") X(LORA, "lora")      \
+                                    X(DATA_PARALLEL, "data_parallel") X(WORLD, "world")            \
+                                        X(GPUS_PER_NODE, "gpus_per_node")                          \
+                                            X(COLLECTIVES, "collectives") X(DDP, "ddp")            \
+                                                X(FSDP, "fsdp") X(DEEPSPEED, "deepspeed")          \
+                                                    X(TRAINING_ARGUMENTS, "training_arguments")
 enum mp_run_key {
 #define X(name, text) MP_KEY_##name,
     MP_RUN_KEY_MAP(X)

@@ -28,7 +28,7 @@ struct bucket {
 };
 
 struct mp_deepspeed {
-    struct mp_zero3 *zero3;        /* stage 3: the rest is unused but for run */
+    struct mp_zero3 *zero3; /* stage 3: the rest is unused but for run */
     const struct mp_run *run;
     const struct mp_deepspeed_options *options;
     struct mp_tensor **parameters;
@@ -153,6 +153,29 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
     *hooks = (struct mp_hooks){.context = z, .accumulated = accumulated};
     rt->hooks = hooks;
     return z;
+}
+
+int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, int64_t world)
+{
+    int64_t total = 0, best = -1, fullest = 0;
+    for (int i = 0; i < n; i++)
+        total += mp_numel(parameters[i]);
+    const int64_t step = ALIGNMENT * world,
+                  partition = MP_MAX((total + step - 1) / step * ALIGNMENT, 1);
+    for (int64_t rank = 0; rank < world; rank++) {
+        int64_t offset = 0, kept = 0;
+        for (int i = 0; i < n; i++) {
+            const int64_t end = offset + mp_numel(parameters[i]);
+            if (end > rank * partition && offset < (rank + 1) * partition)
+                kept += end - offset;
+            offset = end;
+        }
+        if (kept > best) {
+            best = kept;
+            fullest = rank;
+        }
+    }
+    return fullest;
 }
 
 /* ---- reducing ---- */

@@ -14,10 +14,13 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
 /** engine.backward(loss); boundary: engine.step() will update the weights. */
 void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss,
                            bool boundary);
+/** Under stages 1 and 2: the rank whose partition touches most, since it keeps whole gradients. */
+int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, int64_t world);
+
 struct mp_zero3;
 /** Stage 3. Backward is the loss's own, after it was divided; hooks do the rest. */
-struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **parameters, int n,
-                               struct mp_hooks *hooks);
+struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run,
+                               struct mp_tensor **parameters, int n, struct mp_hooks *hooks);
 void mp_zero3_step(struct mp_runtime *rt, struct mp_zero3 *z);
 
 /** engine.step() at the boundary. */

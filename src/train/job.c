@@ -256,7 +256,10 @@ static void build_and_choose(struct mp_runtime *rt, void *context)
 {
     struct mp_job *job = context;
     job->net.family->build(rt, &job->net);
-    job->iteration = mp_zero1_fullest_rank(rt, job->net.parameters, job->net.n_parameters, job->run->world);
+    if (job->run->parallel == MP_PARALLEL_ZERO1)
+        job->iteration = mp_zero1_fullest_rank(rt, job->net.parameters, job->net.n_parameters, job->run->world);
+    else
+        job->iteration = mp_deepspeed_fullest_rank(job->net.parameters, job->net.n_parameters, job->run->world);
 }
 
 enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank, struct memplan_error *err)
@@ -264,7 +267,7 @@ enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank,
     struct mp_program program;
     struct mp_job job;
     *rank = 0;
-    if (run->parallel != MP_PARALLEL_ZERO1)
+    if (!mp_parallel_ranks_differ(run))
         return MEMPLAN_STATUS_OK;
     mp_program_init(&program);
     enum memplan_status status = mp_job_open(&job, run, &program, err);

@@ -50,7 +50,7 @@ void mp_job_close(struct mp_job *job);
 /** From this iteration on a step asks for what the one before did; INT64_MAX: never (lengths vary, losses are kept). */
 int64_t mp_job_steady_from(const struct mp_run *run);
 
-/** The rank that holds most: 0, or under zero1 the one with most optimizer state. */
+/** The rank that holds most: 0, or where parameters are spread whole, the one with most of them. */
 enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank, struct memplan_error *err);
 
 /** Tokens of micro-batch n of the run, after padding. */

@@ -37,6 +37,29 @@ static void adafactor_state(struct mp_runtime *rt, const struct mp_tensor *grad,
     state[1] = mp_take(rt, mp_empty(rt, columns, (enum mp_dtype)grad->dtype));
 }
 
+/*
+ * bitsandbytes (optim/optimizer.py, Optimizer2State.init_state): below 4,096 elements the state is float32; from there on one byte
+ * per element, with a float32 maximum per block of 256. Paged state of 100,000 elements and more is managed memory, which the
+ * allocator does not see.
+ */
+static void eight_bit_state(struct mp_runtime *rt, struct mp_optimizer_instance *o, const struct mp_tensor *p, struct mp_tensor **state)
+{
+    enum { MIN_8BIT_SIZE = 4096, MIN_PAGED_SIZE = 100000, BLOCK = 256, LEVELS = 256 };
+    const int64_t n = mp_numel(p), blocks = (n + BLOCK - 1) / BLOCK;
+    const bool paged = o->kind == MP_OPTIMIZER_PAGED_ADAMW_8BIT && n >= MIN_PAGED_SIZE;
+    if (n < MIN_8BIT_SIZE) {
+        for (int i = 0; i < 2; i++)
+            state[i] = mp_take(rt, mp_empty_like(rt, p, MP_F32));
+        return;
+    }
+    for (int i = 0; i < 2 && !o->maps[i]; i++) /* signed and unsigned */
+        o->maps[i] = mp_take(rt, mp_empty(rt, MP_SHAPE(LEVELS), MP_F32));
+    for (int i = 0; i < 2 && !paged; i++)
+        state[i] = mp_take(rt, mp_empty_like(rt, p, MP_U8));
+    for (int i = 2; i < 4; i++)
+        state[i] = mp_take(rt, mp_empty(rt, MP_SHAPE(blocks), MP_F32));
+}
+
 static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
 {
     const enum mp_category category = rt->category;
@@ -44,9 +67,13 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
     for (int i = 0; i < o->n_parameters; i++) {
         const struct mp_tensor *p = o->parameters[i];
         struct mp_tensor **state = o->state[i].tensors;
-        if (!p->grad || state[0])
+        if (!p->grad || state[0] || state[3])
             continue;
-        if (is_adamw(o->kind)) {
+        if (o->kind == MP_OPTIMIZER_ADAMW_8BIT || o->kind == MP_OPTIMIZER_PAGED_ADAMW_8BIT) {
+            eight_bit_state(rt, o, p, state);
+        } else if (o->kind == MP_OPTIMIZER_LION) {
+            state[0] = mp_take(rt, mp_empty_like(rt, p, MP_F32)); /* bitsandbytes' Lion with 32 bits */
+        } else if (is_adamw(o->kind)) {
             if (o->kind == MP_OPTIMIZER_ADAMW_FUSED)
                 state[2] = mp_take(rt, scalar(rt, MP_F32)); /* the step counter; elsewhere a host scalar */
             state[0] = mp_take(rt, like(rt, p));

@@ -8,7 +8,7 @@
 
 /* State per parameter, in the parameters' order; NULL until the first step that has a gradient for it. */
 struct mp_optimizer_state {
-    struct mp_tensor *tensors[3];
+    struct mp_tensor *tensors[4];
 };
 
 struct mp_optimizer_instance {
@@ -18,6 +18,7 @@ struct mp_optimizer_instance {
     struct mp_optimizer_state *state;
     int64_t steps;               /* that were taken */
     struct mp_tensor *found_inf; /* a step is skipped where it is set; NULL: never */
+    struct mp_tensor *maps[2];          /* 8-bit optimizers: quantisation maps, one for all */
     struct mp_optimizer_instance *next; /* the next parameter group, stepped by itself; NULL: none */
 };
 

@@ -95,8 +95,13 @@ void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p)
         mp_clip_grad_norm(rt, p->parameters, p->n_parameters);
 }
 
-/* DDP rebuilds its buckets in the second or (static graph) third forward, and an old one may outlive that by two backward passes. */
+/*
+ * DDP rebuilds its buckets in the second or (static graph) third forward, and an old one may outlive
+ * that by two backward passes. DeepSpeed's stage 3 traces the first micro-batch.
+ */
 int64_t mp_parallel_steady_from(const struct mp_run *run)
 {
-    return run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1 ? 4 : 1;
+    if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
+        return 4;
+    return run->parallel == MP_PARALLEL_DEEPSPEED_ZERO3 ? 2 : 1;
 }

@@ -53,6 +53,12 @@ void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p,
                                struct mp_outputs *out);
 /** clip_grad_norm_ over the wrapped parameters. */
 void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p);
+/** Whether some rank may hold more than the first: parameters are spread whole, or count whole. */
+static inline bool mp_parallel_ranks_differ(const struct mp_run *run)
+{
+    return run->parallel == MP_PARALLEL_ZERO1 || run->parallel == MP_PARALLEL_DEEPSPEED_ZERO1 ||
+           run->parallel == MP_PARALLEL_DEEPSPEED_ZERO2;
+}
 /** Optimizer steps after which a step repeats the one before, unless something else changes. */
 int64_t mp_parallel_steady_from(const struct mp_run *run);
 

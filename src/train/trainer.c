@@ -22,6 +22,8 @@ static struct mp_inputs batch_new(struct mp_runtime *rt, const struct mp_trainer
     struct mp_inputs in = {.batch = batch, .seq = t->run->seq, .counted = true};
     rt->category = MP_CATEGORY_INPUT;
     in.input_ids = integers(rt, batch, in.seq);
+    if (t->run->attention_mask != MP_MASK_NONE)
+        in.attention_mask = integers(rt, batch, in.seq);
     in.labels = integers(rt, batch, in.seq);
     rt->category = MP_CATEGORY_TEMPORARY;
     return in;
@@ -30,8 +32,9 @@ static struct mp_inputs batch_new(struct mp_runtime *rt, const struct mp_trainer
 static void batch_release(struct mp_runtime *rt, struct mp_inputs *in)
 {
     mp_tensor_unref(rt, in->input_ids);
+    mp_tensor_unref(rt, in->attention_mask);
     mp_tensor_unref(rt, in->labels);
-    in->input_ids = in->labels = NULL;
+    in->input_ids = in->attention_mask = in->labels = NULL;
 }
 
 /* labels.ne(-100).sum(); causal models whose class says so leave the first label out */
@@ -91,6 +94,7 @@ static void set_inputs(struct mp_runtime *rt, struct mp_trainer *t, const struct
     struct mp_inputs old = t->last;
     t->last = *in;
     mp_tensor_ref(t->last.input_ids);
+    mp_tensor_ref(t->last.attention_mask);
     mp_tensor_ref(t->last.labels);
     if (old.input_ids)
         batch_release(rt, &old);

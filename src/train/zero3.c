@@ -21,8 +21,8 @@
 struct slot {
     int64_t elements, part; /* part: of each rank, rounded up */
     bool available, persistent;
-    int active;             /* uses under way */
-    int64_t fetched_for;    /* last use that a fetch or prefetch was meant for */
+    int active;          /* uses under way */
+    int64_t fetched_for; /* last use that a fetch or prefetch was meant for */
 };
 
 /* A use: the parameters, in the trace's flat list. */
@@ -48,9 +48,11 @@ struct mp_zero3 {
     struct use *uses;
     int n_uses, cap_uses;
     int *traced, n_traced, cap_traced;
-    int step;               /* the next use */
-    int ahead;              /* place in traced up to which parameters were fetched or passed */
-    struct mp_tensor *norm;
+    int step;  /* the next use */
+    int ahead; /* place in traced up to which parameters were fetched or passed */
+    struct mp_storage **deferred;
+    int n_deferred, cap_deferred;
+    struct mp_storage *norm;
 };
 
 static void *grown(struct mp_runtime *rt, void *array, int *capacity, int n, size_t size)
@@ -72,29 +74,46 @@ static uint64_t gathered_bytes(const struct mp_zero3 *z, int i)
     return (uint64_t)(z->slots[i].part * z->world) * mp_dtype_bytes(z->dtype);
 }
 
+/* Offloaded parts come over one by one. */
+static struct mp_storage **parts_from_host(struct mp_runtime *rt, const struct mp_zero3 *z,
+                                           const int *which, int n)
+{
+    struct mp_storage **parts = mp_runtime_alloc(rt, (size_t)n * sizeof(struct mp_storage *));
+    for (int k = 0; k < n; k++)
+        parts[k] = mp_storage_new(rt, (uint64_t)z->slots[which[k]].part * mp_dtype_bytes(z->dtype));
+    return parts;
+}
+
 /* Through a flat buffer when there are several; each then gets memory of its own. */
-static void fetch(struct mp_runtime *rt, struct mp_zero3 *z, const int *which, int n)
+static void fetch(struct mp_runtime *rt, struct mp_zero3 *z, enum mp_stream stream,
+                  const int *which, int n)
 {
     uint64_t bytes = 0;
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
         bytes += gathered_bytes(z, which[k]);
-    if (n == 0)
+        z->slots[which[k]].available = true;
+        z->available_elements += z->slots[which[k]].elements;
+    }
+    if (n == 0 || z->world == 1) /* the only part is the whole */
         return;
     const char *op = rt->op;
     const enum mp_category category = rt->category;
     rt->op = "all_gather";
     rt->category = MP_CATEGORY_COMMUNICATION;
-    rt->stream = MP_STREAM_COPY_IN;
+    rt->stream = (uint8_t)stream;
+    struct mp_storage **parts = z->options->offload_param ? parts_from_host(rt, z, which, n) : NULL;
     struct mp_storage *flat = n > 1 ? mp_storage_new(rt, bytes) : NULL;
     rt->stream = MP_STREAM_MAIN;
     for (int k = 0; k < n; k++) {
         const int i = which[k];
-        mp_storage_resize(rt, z->parameters[i]->storage, n > 1 ? mp_nbytes(z->parameters[i]) : gathered_bytes(z, i));
-        z->slots[i].available = true;
-        z->available_elements += z->slots[i].elements;
+        z->parameters[i]->storage->stream = (uint8_t)stream;
+        mp_storage_resize(rt, z->parameters[i]->storage,
+                          n > 1 ? mp_nbytes(z->parameters[i]) : gathered_bytes(z, i));
     }
     if (flat)
         mp_storage_unref(rt, flat);
+    for (int k = 0; parts && k < n; k++)
+        mp_storage_unref(rt, parts[k]);
     rt->category = category;
     rt->op = op;
 }
@@ -111,7 +130,8 @@ static void drop(struct mp_runtime *rt, struct mp_zero3 *z, int i)
 /* The next uses' parameters, as many as fit into the bucket and the limit. */
 static void prefetch(struct mp_runtime *rt, struct mp_zero3 *z)
 {
-    const int64_t room = MP_MIN(z->options->max_live_parameters - z->available_elements, z->options->prefetch_bucket_size);
+    const int64_t room = MP_MIN(z->options->max_live_parameters - z->available_elements,
+                                z->options->prefetch_bucket_size);
     int *which = NULL, n = 0, capacity = 0;
     int64_t elements = 0;
     while (z->ahead < z->n_traced && elements < room) {
@@ -126,7 +146,7 @@ static void prefetch(struct mp_runtime *rt, struct mp_zero3 *z)
         which[n++] = i;
         elements += z->slots[i].elements;
     }
-    fetch(rt, z, which, n);
+    fetch(rt, z, MP_STREAM_COPY_IN, which, n);
 }
 
 /* Is it needed again before max_reuse_distance elements of other weights have passed? */
@@ -144,6 +164,13 @@ static bool is_reused(const struct mp_zero3 *z, int i)
 }
 
 /* ---- uses ---- */
+
+static void release_deferred(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    for (int i = 0; i < z->n_deferred; i++)
+        mp_storage_unref(rt, z->deferred[i]);
+    z->n_deferred = 0;
+}
 
 #define MAX_USED 8
 
@@ -188,7 +215,7 @@ static void begin_use(struct mp_runtime *rt, void *context, int n, struct mp_ten
     }
     if (n_used == 0 || nested) /* an operator inside the one that was counted */
         return;
-    fetch(rt, z, missing, n_missing);
+    fetch(rt, z, MP_STREAM_COPY_IN, missing, n_missing);
     if (!z->complete) {
         record(rt, z, which, n_used);
         return;
@@ -210,6 +237,7 @@ static void end_use(struct mp_runtime *rt, void *context, int n, struct mp_tenso
         struct slot *slot = &z->slots[which[k]];
         if (slot->active > 0 && --slot->active > 0)
             continue;
+        release_deferred(rt, z);
         const bool keep = z->complete && (slot->persistent || is_reused(z, which[k]));
         if (!keep)
             drop(rt, z, which[k]);
@@ -231,6 +259,15 @@ static void stop_uses(struct mp_runtime *rt, void *context)
 
 /* ---- gradients ---- */
 
+/* The reducing stream copies them: they are free when that is seen to be done, at the next allocation. */
+static void defer(struct mp_runtime *rt, struct mp_zero3 *z, struct mp_storage *storage)
+{
+    z->deferred =
+        grown(rt, z->deferred, &z->cap_deferred, z->n_deferred, sizeof(struct mp_storage *));
+    storage->refs++;
+    z->deferred[z->n_deferred++] = storage;
+}
+
 /* reduce_scatter_coalesced(): gradients are laid out by rank, unless one alone divides evenly. */
 static void reduce_bucket(struct mp_runtime *rt, struct mp_zero3 *z)
 {
@@ -239,12 +276,15 @@ static void reduce_bucket(struct mp_runtime *rt, struct mp_zero3 *z)
     for (int m = 0; m < z->n_members; m++)
         elements += (uint64_t)(z->slots[z->members[m]].part * z->world);
     if (z->n_members > 0 && !whole) {
+        release_deferred(rt, z);
         rt->stream = MP_STREAM_REDUCE_SCATTER;
         mp_scratch(rt, elements * mp_dtype_bytes(z->dtype));
         rt->stream = MP_STREAM_MAIN;
     }
     for (int m = 0; m < z->n_members; m++) {
         struct mp_tensor *p = z->parameters[z->members[m]];
+        if (p->grad->storage != z->bucket)
+            defer(rt, z, p->grad->storage);
         mp_tensor_unref(rt, p->grad);
         p->grad = NULL;
     }
@@ -262,7 +302,9 @@ static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *
     const int64_t elements = z->slots[i].elements;
     if (z->bucket_elements + elements > z->options->reduce_bucket_size && z->n_members > 0)
         reduce_bucket(rt, z);
+    release_deferred(rt, z);
     if (z->bucket && z->bucket_elements + elements <= z->options->reduce_bucket_size) {
+        defer(rt, z, leaf->grad->storage);
         mp_storage_unref(rt, leaf->grad->storage);
         z->bucket->refs++;
         leaf->grad->storage = z->bucket;
@@ -292,7 +334,8 @@ static int64_t all_parts(const struct mp_zero3 *z)
 /* Weights are cut one by one, then the parts move together. */
 static void partition_weights(struct mp_runtime *rt, struct mp_zero3 *z)
 {
-    struct mp_storage **parts = mp_runtime_alloc(rt, (size_t)MP_MAX(z->n, 1) * sizeof(struct mp_storage *));
+    struct mp_storage **parts =
+        mp_runtime_alloc(rt, (size_t)MP_MAX(z->n, 1) * sizeof(struct mp_storage *));
     for (int i = 0; i < z->n; i++) {
         struct mp_tensor *p = z->parameters[i];
         struct slot *slot = &z->slots[i];
@@ -321,26 +364,44 @@ static void make_masters(struct mp_runtime *rt, struct mp_zero3 *z)
     mp_scratch(rt, 4 * (uint64_t)elements); /* gradients of zeros */
 }
 
-struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run, struct mp_tensor **parameters, int n,
-                               struct mp_hooks *hooks)
+/* Each weight is gathered once, to be looked at. */
+static void visit_weights(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    for (int i = 0; i < z->n; i++) {
+        fetch(rt, z, MP_STREAM_MAIN, &i, 1);
+        drop(rt, z, i);
+        if (z->world == 1)
+            mp_scratch(rt, gathered_bytes(z, i));
+    }
+}
+
+struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run,
+                               struct mp_tensor **parameters, int n, struct mp_hooks *hooks)
 {
     struct mp_zero3 *z = mp_runtime_alloc(rt, sizeof *z);
-    *z = (struct mp_zero3){.run = run, .options = &run->deepspeed, .parameters = parameters, .n = n, .world = run->world};
+    *z = (struct mp_zero3){.run = run,
+                           .options = &run->deepspeed,
+                           .parameters = parameters,
+                           .n = n,
+                           .world = run->world};
     z->dtype = n ? (enum mp_dtype)parameters[0]->dtype : MP_F32;
     z->slots = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *z->slots);
     z->members = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *z->members);
     rt->op = "deepspeed.initialize";
     rt->category = MP_CATEGORY_PARAMETER;
     partition_weights(rt, z);
-    mp_storage_new(rt, 1); /* the overflow flag */
+    if (!z->options->offload_optimizer)
+        mp_storage_new(rt, 1); /* the overflow flag */
     make_masters(rt, z);
     rt->category = MP_CATEGORY_COMMUNICATION;
     if (z->options->contiguous_gradients)
-        z->bucket = mp_storage_new(rt, (uint64_t)z->options->reduce_bucket_size * mp_dtype_bytes(z->dtype));
+        z->bucket =
+            mp_storage_new(rt, (uint64_t)z->options->reduce_bucket_size * mp_dtype_bytes(z->dtype));
     rt->category = MP_CATEGORY_GRADIENT;
     if (!z->options->offload_optimizer)
         mp_storage_new(rt, (uint64_t)all_parts(z) * mp_dtype_bytes(z->dtype));
     rt->category = MP_CATEGORY_TEMPORARY;
+    visit_weights(rt, z);
     rt->op = "";
     mp_optimizer_init(rt, &z->optimizer, run->optimizer, &z->master, z->master ? 1 : 0);
     *hooks = (struct mp_hooks){.context = z,
@@ -376,24 +437,43 @@ static void gather_persistent(struct mp_runtime *rt, struct mp_zero3 *z)
         drop(rt, z, i);
         which[n++] = i;
     }
-    fetch(rt, z, which, n);
+    for (int k = 0; k < n; k++) /* side by side, without a flat buffer */
+        fetch(rt, z, MP_STREAM_MAIN, &which[k], 1);
+}
+
+/* float32 gradients: flattened, then cast */
+static struct mp_tensor *flat_gradients(struct mp_runtime *rt, const struct mp_zero3 *z)
+{
+    const uint64_t bytes = (uint64_t)all_parts(z) * mp_dtype_bytes(z->dtype);
+    struct mp_storage *flat = z->dtype == MP_F32 ? NULL : mp_storage_new(rt, bytes);
+    struct mp_tensor *wide = mp_take(rt, mp_empty(rt, MP_SHAPE(all_parts(z)), MP_F32));
+    if (flat)
+        mp_storage_unref(rt, flat);
+    return wide;
 }
 
 void mp_zero3_step(struct mp_runtime *rt, struct mp_zero3 *z)
 {
     rt->op = "engine.step";
-    struct mp_tensor *old = z->norm;
+    struct mp_storage *old = z->norm; /* the engine has it until it is through */
+    release_deferred(rt, z);
+    for (int i = 0; i < z->n; i++)
+        drop(rt, z, i);
     norms(rt, z);
-    z->norm = mp_take(rt, mp_empty(rt, MP_SCALAR, MP_F32));
+    struct mp_storage *total = mp_storage_new(rt, 8), *scaled = mp_storage_new(rt, 8);
+    z->norm = mp_storage_new(rt, 8);
     if (z->master) {
         rt->category = MP_CATEGORY_GRADIENT;
-        z->master->grad = mp_take(rt, mp_empty(rt, MP_SHAPE(all_parts(z)), MP_F32));
+        z->master->grad = flat_gradients(rt, z);
         rt->category = MP_CATEGORY_TEMPORARY;
         mp_optimizer_step(rt, &z->optimizer);
         mp_tensor_unref(rt, z->master->grad);
         z->master->grad = NULL;
     }
     gather_persistent(rt, z);
-    mp_tensor_unref(rt, old);
+    mp_storage_unref(rt, scaled);
+    mp_storage_unref(rt, total);
+    if (old)
+        mp_storage_unref(rt, old);
     rt->op = "";
 }

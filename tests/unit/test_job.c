@@ -134,6 +134,10 @@ static const struct {
     {"adafactor", 4 * ((101 + 64) + (64 + 64) +
                        2 * ((64 + 192) + 192 + (64 + 64) + 64 + (64 + 256) + 256 + (256 + 64) + 64 + 4 * 64) + 2 * 64)},
     {"none", 0},
+    {"lion", 4 * PARAMETERS},
+    /* two maps; matrices 2 bytes per element and 8 per 256 of them, vectors 8 per element */
+    {"adamw-8bit", 2048 + (12928 + 208) + (8192 + 128) + 2 * 512 +
+                       2 * ((24576 + 384) + 1536 + (8192 + 128) + 512 + (32768 + 512) + 2048 + (32768 + 512) + 512 + 4 * 512)},
 };
 
 START_TEST(optimizers_keep_their_state)

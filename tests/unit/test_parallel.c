@@ -348,7 +348,7 @@ static bool within(uint64_t predicted, int64_t measured, int64_t per_cent)
 }
 
 struct tally {
-    int n, reserved_exact, reserved_close, device_close, phases;
+    int n, requested_exact, allocated_exact, reserved_exact, reserved_close, device_close, phases;
 };
 
 static void check_measured(const struct mp_run *run, const char *id, const struct mp_measured *m,
@@ -422,7 +422,10 @@ START_TEST(runs_of_many_ranks_without_communication)
 }
 END_TEST
 
-/* DeepSpeed's scalars of a step are not modelled one by one: phases, not events. */
+/*
+ * DeepSpeed's scalars of a step are not modelled one by one: figures, not events. Gradients that its
+ * streams have used die when the GPU's progress is noticed, so that the ends of some phases differ.
+ */
 static void check_deepspeed(const struct mp_run *run, const char *id, const struct mp_measured *m,
                             struct tally *tally)
 {
@@ -434,24 +437,82 @@ static void check_deepspeed(const struct mp_run *run, const char *id, const stru
     tally->phases += phases_agree(&program, m);
     mp_program_release(&program);
     ck_assert_msg(mp_evaluate(run, NULL, &e, &err) == MEMPLAN_STATUS_OK, "%s: %s", id, err.text);
-    ck_assert_msg((int64_t)e.requested_bytes == m->requested_bytes,
+    ck_assert_msg(within(e.requested_bytes, m->requested_bytes, 1),
                   "%s: requested %" PRIu64 " is not %" PRId64, id, e.requested_bytes,
                   m->requested_bytes);
-    ck_assert_msg((int64_t)e.allocated_bytes == m->allocated_bytes,
+    ck_assert_msg(within(e.allocated_bytes, m->allocated_bytes, 1),
                   "%s: allocated %" PRIu64 " is not %" PRId64, id, e.allocated_bytes,
                   m->allocated_bytes);
+    tally->requested_exact += (int64_t)e.requested_bytes == m->requested_bytes;
+    tally->allocated_exact += (int64_t)e.allocated_bytes == m->allocated_bytes;
     tally->reserved_exact += (int64_t)e.reserved_bytes == m->reserved_bytes;
     mp_evaluation_release(&e);
 }
 
-/* With overlap_comm it depends on the GPU's progress when a buffer is seen to be free: four runs reserve a segment more. */
 START_TEST(runs_of_deepspeed)
 {
     struct tally tally = {0};
     check_file(DATA "h200-deepspeed.jsonl", check_deepspeed, &tally);
-    ck_assert_int_eq(tally.n, 46);
-    ck_assert_int_ge(tally.phases, 42);
-    ck_assert_int_ge(tally.reserved_exact, 42);
+    ck_assert_int_eq(tally.n, 76);
+    ck_assert_int_ge(tally.requested_exact, 74);
+    ck_assert_int_ge(tally.allocated_exact, 72);
+    ck_assert_int_ge(tally.reserved_exact, 54);
+    ck_assert_int_ge(tally.phases, 53);
+}
+END_TEST
+
+/* ---- ds_config.json ---- */
+
+static const struct {
+    const char *config, *problem; /* problem NULL: accepted */
+    int stage;
+    int64_t reduce_bucket_size;
+    bool overlap_comm;
+} configs[] = {
+    {"{\"zero_optimization\": {\"stage\": 2}}", NULL, 2, 500000000, false},
+    {"{\"zero_optimization\": {\"stage\": 3}}", NULL, 3, 500000000, true},
+    {"{\"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 2e8}}", NULL, 1, 200000000,
+     false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": \"auto\", \"overlap_comm\": "
+     "false}}",
+     NULL, 3, 500000000, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"allgather_partitions\": true}, \"steps_per_print\": "
+     "10}",
+     NULL, 2, 500000000, false},
+    {"{\"bf16\": {\"enabled\": true}}", "zero_optimization.stage: missing", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 4}}", "zero_optimization.stage", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": -1}}",
+     "reduce_bucket_size: -1 is not a number of elements", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}}",
+     "zero_quantized_weights: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 1}, \"bf16\": {\"enabled\": true}, \"fp16\": "
+     "{\"enabled\": true}}",
+     "bf16 is enabled too", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 1}, \"optimizer\": {\"type\": \"Lamb\"}}",
+     "optimizer.type", 0, 0, false},
+    {"[]", "not the object", 0, 0, false},
+};
+
+START_TEST(reads_deepspeed_configurations)
+{
+    struct mp_arena arena;
+    struct memplan_error err = {0};
+    struct mp_deepspeed_options o;
+    const char *const text = configs[_i].config;
+    mp_arena_init(&arena);
+    const struct mp_value *value = mp_json_parse(&arena, "ds.json", text, strlen(text), &err);
+    ck_assert_ptr_nonnull(value);
+    const enum memplan_status status = mp_deepspeed_options_read(&o, "ds.json", value, &err);
+    if (configs[_i].problem != NULL) {
+        ck_assert_msg(status != MEMPLAN_STATUS_OK, "%s is accepted", text);
+        ck_assert_msg(strstr(err.text, configs[_i].problem) != NULL, "%s: %s", text, err.text);
+    } else {
+        ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s: %s", text, err.text);
+        ck_assert_int_eq(o.stage, configs[_i].stage);
+        ck_assert_int_eq(o.reduce_bucket_size, configs[_i].reduce_bucket_size);
+        ck_assert_int_eq(o.overlap_comm, configs[_i].overlap_comm);
+    }
+    mp_arena_release(&arena);
 }
 END_TEST
 
@@ -560,9 +621,15 @@ static uint64_t peak_of(const char *options, int64_t rank)
 }
 
 /* The peak of the first is above that of the second. */
+#define DEEPSPEED(stage, more)                                                                     \
+    ", \"world\": 8, \"deepspeed\": {\"zero_optimization\": {\"stage\": " stage                    \
+    ", \"reduce_bucket_size\": 1000000" more "}}"
 static const struct {
     const char *more, *less;
 } orders[] = {
+    {DEEPSPEED("2", ""), DEEPSPEED("2", ", \"offload_optimizer\": {\"device\": \"cpu\"}")},
+    {DEEPSPEED("3", ", \"contiguous_gradients\": true"),
+     DEEPSPEED("3", ", \"contiguous_gradients\": false")},
     {", \"data_parallel\": \"ddp\", \"world\": 8", ""},
     {", \"data_parallel\": \"ddp\", \"world\": 8",
      ", \"data_parallel\": \"ddp\", \"world\": 8, \"ddp\": {\"gradient_as_bucket_view\": true}"},
@@ -638,6 +705,9 @@ static const struct {
      "is not true, false or a number of ranks"},
     {", \"data_parallel\": \"ddp\", \"ddp\": {\"compression\": \"int8\"}", "ddp.compression"},
     {", \"data_parallel\": \"ddp\", \"ddp\": {\"static\": true}", "static_graph"},
+    {", \"data_parallel\": \"deepspeed-zero1\", \"deepspeed\": {\"zero_optimization\": {\"stage\": "
+     "2}}",
+     "is not stage 2"},
 };
 
 START_TEST(refuses_what_cannot_be)
@@ -668,6 +738,7 @@ Suite *suite_parallel(void)
     tcase_add_loop_test(rules, sharing_more_takes_less, 0, (int)MP_ARRAY_LEN(orders));
     tcase_add_test(rules, no_rank_holds_more_than_the_first_under_fsdp2);
     tcase_add_test(rules, shards_add_up);
+    tcase_add_loop_test(rules, reads_deepspeed_configurations, 0, (int)MP_ARRAY_LEN(configs));
     tcase_add_loop_test(rules, refuses_what_cannot_be, 0, (int)MP_ARRAY_LEN(refused));
     suite_add_tcase(suite, rules);
     tcase_set_timeout(recordings, 60);

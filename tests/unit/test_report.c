@@ -260,6 +260,38 @@ START_TEST(the_run_in_json_gives_the_same_report)
 }
 END_TEST
 
+/* An allocation that fails is told by the output's flag; else the report is the whole one. */
+static void write_without_memory(void (*write)(const struct mp_fit_report *r, struct mp_strbuf *out), const char *right)
+{
+    enum { MOST = 20000 };
+    uint64_t n = 1, used = 1;
+    for (; used + 1 >= n && n < MOST; n++) {
+        struct mp_strbuf out = MP_STRBUF_INIT;
+        mp_alloc_fail_after(n);
+        write(&report, &out);
+        used = mp_alloc_fail_after(0);
+        ck_assert_msg(out.failed || strcmp(mp_strbuf_text(&out), right) == 0, "allocation %llu: an incomplete report",
+                      (unsigned long long)n);
+        mp_strbuf_release(&out);
+    }
+    ck_assert_uint_gt(n, 10);
+    ck_assert_uint_lt(n, MOST);
+}
+
+START_TEST(json_without_memory_is_not_half_a_report)
+{
+    make_report(0, "seq: 64, iterations: 2");
+    write_without_memory(mp_report_fit_json, mp_strbuf_text(&json));
+}
+END_TEST
+
+START_TEST(text_without_memory_is_not_half_a_report)
+{
+    make_report(0, "seq: 64, iterations: 2");
+    write_without_memory(mp_report_fit_text, mp_strbuf_text(&text));
+}
+END_TEST
+
 Suite *suite_report(void)
 {
     Suite *const suite = suite_create("report");
@@ -276,6 +308,8 @@ Suite *suite_report(void)
     tcase_add_test(tc, the_largest_batch_is_told);
     tcase_add_test(tc, names_are_escaped);
     tcase_add_test(tc, colour_is_only_where_it_was_asked_for);
+    tcase_add_test(tc, json_without_memory_is_not_half_a_report);
+    tcase_add_test(tc, text_without_memory_is_not_half_a_report);
     tcase_add_loop_test(tc, the_run_in_json_gives_the_same_report, 0, (int)MP_ARRAY_LEN(runs));
     suite_add_tcase(suite, tc);
     return suite;

@@ -119,6 +119,9 @@ static const struct {
     {WITH("deepspeed: ds.json"), "training_arguments.deepspeed: not supported"},
     {WITH("gradient_accumulation_steps: 0"), "training_arguments.gradient_accumulation_steps: 0"},
     {"framework: hf-trainer, training_arguments: /nowhere/a.json", "/nowhere/a.json"},
+    {"framework: hf-trainer, seq_lengths: [8, 16]",
+     "seq_lengths: not supported with framework hf-trainer"},
+    {"framework: hf-trainer, retain_losses: true", "retain_losses: not supported"},
     {"framework: hf-trainer, training_arguments: 3", "3 is not an object or a file"},
 };
 

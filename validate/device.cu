@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* The card through the CUDA runtime, and what NVML says where it is installed. */
+#include "device.h"
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static char error_text[512] = "no error";
+static int broken;
+
+const char *device_error(void) { return error_text; }
+
+int device_fail(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(error_text, sizeof error_text, format, ap);
+    va_end(ap);
+    return -1;
+}
+
+static int check(cudaError_t status, const char *what)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return device_fail("%s: %s (%s)", what, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+int device_broken(void) { return broken; }
+
+/* ---- NVML: the few calls that are needed, found at run time ---- */
+
+struct nvml_memory {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+};
+struct nvml_process {
+    unsigned int pid;
+    unsigned long long used_bytes;
+    unsigned int gpu_instance, compute_instance;
+};
+static void *nvml;
+static void *nvml_device;
+
+static void *symbol(const char *name) { return nvml ? dlsym(nvml, name) : NULL; }
+
+static int open_nvml(void)
+{
+    if (nvml)
+        return nvml_device ? 0 : -1;
+    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    typedef int init_call(void);
+    typedef int handle_call(unsigned int, void **);
+    init_call *const init = (init_call *)symbol("nvmlInit_v2");
+    handle_call *const handle = (handle_call *)symbol("nvmlDeviceGetHandleByIndex_v2");
+    if (!init || !handle || init() || handle(0, &nvml_device))
+        return -1;
+    return 0;
+}
+
+int device_nvml_used(uint64_t *used_bytes)
+{
+    typedef int memory_call(void *, struct nvml_memory *);
+    struct nvml_memory memory = {(unsigned int)(sizeof memory | 2u << 24), 0, 0, 0, 0};
+    if (open_nvml())
+        return -1;
+    memory_call *const get = (memory_call *)symbol("nvmlDeviceGetMemoryInfo_v2");
+    if (!get || get(nvml_device, &memory))
+        return -1;
+    *used_bytes = memory.used;
+    return 0;
+}
+
+int device_nvml_process_used(uint64_t *used_bytes)
+{
+    typedef int processes_call(void *, unsigned int *, struct nvml_process *);
+    struct nvml_process processes[64];
+    unsigned int n = 64;
+    if (open_nvml())
+        return -1;
+    processes_call *const get = (processes_call *)symbol("nvmlDeviceGetComputeRunningProcesses_v3");
+    if (!get || get(nvml_device, &n, processes))
+        return -1;
+    /* Inside a container process numbers may be those of the host: one process alone is ours. */
+    if (n != 1 || processes[0].used_bytes == ~0ull)
+        return -1;
+    *used_bytes = processes[0].used_bytes;
+    return 0;
+}
+
+static void read_release(char *release, size_t size)
+{
+    typedef int version_call(char *, unsigned int);
+    version_call *const get = open_nvml() ? NULL : (version_call *)symbol("nvmlSystemGetDriverVersion");
+    if (!get || get(release, (unsigned int)size))
+        release[0] = '\0';
+}
+
+/* ---- the card ---- */
+
+int device_count(void)
+{
+    int n = 0;
+    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+}
+
+static int explain_missing(cudaError_t status)
+{
+    if (status == cudaErrorInsufficientDriver)
+        return device_fail("the driver is older than CUDA %d.%d, which this program was built with; update the driver or build with an older "
+                           "CUDA Toolkit", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return device_fail("no GPU that CUDA can use: %s; check nvidia-smi and CUDA_VISIBLE_DEVICES", cudaGetErrorString(status));
+}
+
+int device_open(struct device_facts *facts)
+{
+    int n = 0;
+    struct cudaDeviceProp properties;
+    size_t free_bytes, total_bytes;
+    memset(facts, 0, sizeof *facts);
+    read_release(facts->driver_release, sizeof facts->driver_release);
+    cudaError_t status = cudaGetDeviceCount(&n);
+    if (status != cudaSuccess || n == 0)
+        return explain_missing(status == cudaSuccess ? cudaErrorNoDevice : status);
+    if (check(cudaSetDevice(0), "choosing the first GPU"))
+        return -1;
+    status = cudaFree(NULL); /* creates the context */
+    if (status == cudaErrorMemoryAllocation)
+        return device_fail("no room on the GPU for a context: another process fills the card; wait for it or choose another card");
+    if (check(status, "creating a context") || check(cudaGetDeviceProperties(&properties, 0), "reading the card's properties") ||
+        check(cudaDriverGetVersion(&facts->driver), "reading the driver's version") ||
+        check(cudaRuntimeGetVersion(&facts->runtime), "reading CUDA's version") ||
+        check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the card's memory"))
+        return -1;
+    snprintf(facts->name, sizeof facts->name, "%s", properties.name);
+    facts->compute_capability = 10 * properties.major + properties.minor;
+    facts->sms = properties.multiProcessorCount;
+    facts->threads_per_sm = properties.maxThreadsPerMultiProcessor;
+    facts->total_bytes = total_bytes;
+    return 0;
+}
+
+void device_close(void) { (void)cudaDeviceReset(); /* of this process's context */ }
+
+uint64_t device_malloc(uint64_t bytes)
+{
+    void *p = NULL;
+    const cudaError_t status = cudaMalloc(&p, bytes);
+    if (status == cudaSuccess)
+        return (uint64_t)(uintptr_t)p;
+    (void)cudaGetLastError(); /* cleared: the caller may free and try again */
+    if (status != cudaErrorMemoryAllocation)
+        broken = check(status, "cudaMalloc");
+    return 0;
+}
+
+void device_free(uint64_t address)
+{
+    if (check(cudaFree((void *)(uintptr_t)address), "cudaFree"))
+        broken = -1;
+}
+
+int device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    size_t f, t;
+    if (check(cudaMemGetInfo(&f, &t), "reading the card's memory"))
+        return -1;
+    *free_bytes = f;
+    *total_bytes = t;
+    return 0;
+}
+
+int device_memset(uint64_t address, int byte, uint64_t bytes)
+{
+    return check(cudaMemsetAsync((void *)(uintptr_t)address, byte, bytes), "cudaMemset");
+}
+
+int device_to_host(void *to, uint64_t from, uint64_t bytes)
+{
+    return check(cudaMemcpy(to, (void *)(uintptr_t)from, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
+}
+
+int device_from_host(uint64_t to, const void *from, uint64_t bytes)
+{
+    return check(cudaMemcpy((void *)(uintptr_t)to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+}
+
+int device_wait(void) { return check(cudaDeviceSynchronize(), "waiting for the GPU"); }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* A stand-in for the card in tests without a GPU: the host's memory, with a capacity. */
+#include "device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum { CAPACITY_MIB = 2048, CONTEXT_MIB = 64, MOST_SEGMENTS = 4096 };
+
+static char error_text[512] = "no error";
+static uint64_t used_bytes = (uint64_t)CONTEXT_MIB << 20;
+static struct {
+    uint64_t address, bytes;
+} segments[MOST_SEGMENTS];
+
+const char *device_error(void) { return error_text; }
+
+int device_fail(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(error_text, sizeof error_text, format, ap);
+    va_end(ap);
+    return -1;
+}
+
+int device_open(struct device_facts *facts)
+{
+    memset(facts, 0, sizeof *facts);
+    snprintf(facts->name, sizeof facts->name, "host");
+    facts->compute_capability = 90;
+    facts->sms = 1;
+    facts->threads_per_sm = 2048;
+    facts->total_bytes = (uint64_t)CAPACITY_MIB << 20;
+    return 0;
+}
+
+void device_close(void) {}
+int device_count(void) { return 1; }
+int device_broken(void) { return 0; }
+
+uint64_t device_malloc(uint64_t bytes)
+{
+    int i = 0;
+    while (i < MOST_SEGMENTS && segments[i].address)
+        i++;
+    if (i == MOST_SEGMENTS || used_bytes + bytes > (uint64_t)CAPACITY_MIB << 20)
+        return 0;
+    void *p = NULL;
+    if (posix_memalign(&p, 512, bytes))
+        return 0;
+    segments[i].address = (uint64_t)(uintptr_t)p;
+    segments[i].bytes = bytes;
+    used_bytes += bytes;
+    return segments[i].address;
+}
+
+void device_free(uint64_t address)
+{
+    for (int i = 0; i < MOST_SEGMENTS; i++)
+        if (segments[i].address == address) {
+            used_bytes -= segments[i].bytes;
+            segments[i].address = 0;
+            free((void *)(uintptr_t)address);
+            return;
+        }
+}
+
+int device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    *total_bytes = (uint64_t)CAPACITY_MIB << 20;
+    *free_bytes = *total_bytes - used_bytes;
+    return 0;
+}
+
+int device_memset(uint64_t address, int byte, uint64_t bytes)
+{
+    memset((void *)(uintptr_t)address, byte, bytes);
+    return 0;
+}
+
+int device_to_host(void *to, uint64_t from, uint64_t bytes)
+{
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return 0;
+}
+
+int device_from_host(uint64_t to, const void *from, uint64_t bytes)
+{
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return 0;
+}
+
+int device_wait(void) { return 0; }
+
+int device_nvml_used(uint64_t *bytes)
+{
+    (void)bytes;
+    return -1;
+}
+
+int device_nvml_process_used(uint64_t *bytes)
+{
+    (void)bytes;
+    return -1;
+}
+
+int k_gemm_open(void) { return 0; }
+void k_gemm_close(void) {}
+
+int k_gemm(const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *out, int add, int tf32, void *workspace,
+           uint64_t workspace_bytes)
+{
+    (void)tf32;
+    (void)workspace;
+    (void)workspace_bytes;
+    return k_gemm_plain(a, b, out, add);
+}
