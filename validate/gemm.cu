@@ -86,3 +86,35 @@ int k_gemm(const struct k_tensor *a, const struct k_tensor *b, const struct k_te
     const struct matrix ta = transposed(&ma), tb = transposed(&mb), tc = transposed(&mc);
     return product(&tb, &ta, &tc, b, a, out, batch, add, tf32);
 }
+
+/* ---- loading ---- */
+
+enum { N = 256, DATA_BYTES = 1 << 20, WORKSPACE_BYTES = 32 << 20 };
+
+static int warm_type(int dtype, uint64_t memory)
+{
+    const struct k_tensor plain = {(void *)(uintptr_t)memory, dtype, 2, {N, N}, {N, 1}};
+    struct k_tensor turned = plain, out = plain;
+    turned.stride[0] = 1;
+    turned.stride[1] = N;
+    out.data = (char *)plain.data + 4 * N * N;
+    const struct k_tensor *const factors[] = {&plain, &turned};
+    for (int i = 0; i < 4; i++)
+        if (k_gemm(factors[i / 2], factors[i % 2], &out, 0, 0, (void *)(uintptr_t)(memory + DATA_BYTES), WORKSPACE_BYTES))
+            return -1;
+    return 0;
+}
+
+int k_warm(void)
+{
+    const uint64_t memory = device_malloc(DATA_BYTES + WORKSPACE_BYTES);
+    if (!memory)
+        return device_fail("no room on the GPU for 33 MiB: another process fills the card; wait for it or choose another card");
+    int status = k_load() || device_memset(memory, 0, DATA_BYTES) ? -1 : 0;
+    for (int dtype = K_F16; dtype <= K_F32 && !status; dtype++)
+        status = warm_type(dtype, memory);
+    if (device_wait())
+        status = -1;
+    device_free(memory);
+    return status;
+}

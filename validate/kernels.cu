@@ -998,3 +998,29 @@ int k_gemm_plain(const struct k_tensor *a, const struct k_tensor *b, const struc
         return mismatch("a matrix product");
     return LAUNCH(gemm_kernel, numel(out), *a, *b, *out, numel(out), add);
 }
+
+/* ---- loading ---- */
+
+int k_load(void)
+{
+#ifdef __CUDACC__
+    const void *const kernels[] = {
+        (const void *)fill_kernel, (const void *)arange_kernel, (const void *)normal_kernel, (const void *)frequencies_kernel,
+        (const void *)unary_kernel, (const void *)integer_kernel, (const void *)binary_kernel, (const void *)dropout_kernel,
+        (const void *)sum_kernel, (const void *)softmax_kernel, (const void *)softmax_backward_kernel,
+        (const void *)layer_norm_kernel, (const void *)layer_norm_dx_kernel, (const void *)layer_norm_dw_kernel,
+        (const void *)embedding_kernel, (const void *)embedding_backward_kernel, (const void *)nll_loss_kernel,
+        (const void *)nll_loss_backward_kernel, (const void *)attention_mask_kernel, (const void *)attention_kernel,
+        (const void *)attention_dq_kernel, (const void *)attention_dkv_kernel, (const void *)adamw_kernel,
+        (const void *)sgd_kernel, (const void *)add_squares_kernel, (const void *)sqrt_kernel, (const void *)clip_kernel,
+        (const void *)unscale_kernel, (const void *)update_scale_kernel, (const void *)gemm_kernel,
+    };
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        struct cudaFuncAttributes attributes;
+        const cudaError_t status = cudaFuncGetAttributes(&attributes, kernels[i]);
+        if (status != cudaSuccess)
+            return device_fail("loading kernels: %s", cudaGetErrorString(status));
+    }
+#endif
+    return 0;
+}

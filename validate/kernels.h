@@ -104,6 +104,11 @@ int k_update_scale(const struct k_tensor *scale, const struct k_tensor *tracker,
 /** out = a b (+ out when add), [m, k] x [k, n] or with a batch dimension in front; gemm.cu. */
 int k_gemm(const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *out, int add, int tf32, void *workspace,
            uint64_t workspace_bytes);
+/** Load what is loaded at first use: every kernel, and a product of each type. The context does not grow afterwards by these. */
+int k_warm(void);
+/** The kernels alone: part of k_warm(). */
+int k_load(void);
+
 /** Open and close cuBLAS. */
 int k_gemm_open(void);
 void k_gemm_close(void);

@@ -461,7 +461,8 @@ struct heads {
 };
 
 /* Probabilities of one query over the keys, and what dropout leaves of them. False: no key is allowed. */
-static bool probabilities(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept)
+static bool probabilities(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept,
+                          double *lse)
 {
     const int64_t keys = h->k->shape[2], dim = h->q->shape[3], queries = h->q->shape[2];
     const double drop = number(j, "p", 0), scale = number(j, "scale", 1);
@@ -481,6 +482,7 @@ static bool probabilities(const struct job *j, const struct heads *h, int64_t ba
         total += most > -(double)INFINITY ? exp(p[key] - most) : 0;
     for (int64_t key = 0; key < keys; key++)
         p[key] = total > 0 ? exp(p[key] - most) / total : 0;
+    *lse = total > 0 ? most + log(total) : (double)INFINITY;
     return total > 0;
 }
 
@@ -488,7 +490,10 @@ static void attend_row(const struct job *j, const struct heads *h, int64_t batch
 {
     const int64_t keys = h->k->shape[2], dim = h->q->shape[3];
     double *o = j->out[0].v + ((batch * h->q->shape[1] + head) * h->q->shape[2] + query) * dim;
-    (void)probabilities(j, h, batch, head, query, p, kept);
+    double lse;
+    (void)probabilities(j, h, batch, head, query, p, kept, &lse);
+    if (has_out(j, 1)) /* rows may be padded */
+        j->out[1].v[(batch * h->q->shape[1] + head) * j->out[1].shape[2] + query] = lse;
     memset(o, 0, (size_t)dim * sizeof *o);
     for (int64_t key = 0; key < keys; key++)
         for (int64_t d = 0; d < dim; d++)
@@ -499,8 +504,8 @@ static void attend_row_backward(const struct job *j, const struct heads *h, int6
 {
     const int64_t keys = h->k->shape[2], dim = h->q->shape[3], at = (batch * h->q->shape[1] + head) * h->q->shape[2] + query;
     const double *g = j->in[0].v + at * dim, scale = number(j, "scale", 1);
-    double mean = 0;
-    (void)probabilities(j, h, batch, head, query, p, kept);
+    double mean = 0, lse;
+    (void)probabilities(j, h, batch, head, query, p, kept, &lse);
     for (int64_t key = 0; key < keys; key++)
         mean += p[key] * kept[key] * dot(g, head_row(h->v, batch, head / h->group, key), dim);
     for (int64_t key = 0; key < keys; key++) {
@@ -531,12 +536,12 @@ static bool over_rows(const struct job *j, struct heads *h,
     return true;
 }
 
-/* Row statistics are checked through the gradients that use them. */
+/* Padded rows of the statistics are nobody's: no number there. */
 static bool attention(const struct job *j)
 {
     struct heads h = {.q = &j->in[0], .k = &j->in[1], .v = &j->in[2], .mask = has_in(j, 3) ? &j->in[3] : NULL};
     if (has_out(j, 1))
-        memcpy(j->out[1].v, j->measured[1].v, (size_t)j->out[1].count * sizeof(double));
+        zero(&j->out[1], (double)NAN);
     return over_rows(j, &h, attend_row);
 }
 

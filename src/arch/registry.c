@@ -22,18 +22,21 @@ const struct mp_family *const *mp_families(void)
     return families;
 }
 
-const struct mp_family *mp_family_find(const struct mp_model *model, struct memplan_error *err)
+static void unsupported(const struct mp_model *model, struct memplan_error *err)
 {
     struct mp_strbuf known = MP_STRBUF_INIT;
-    for (const struct mp_family *const *f = mp_families(); *f; f++) {
-        if (strcmp((*f)->model_type, model->model_type) == 0) {
-            mp_strbuf_release(&known);
-            return *f;
-        }
+    for (const struct mp_family *const *f = mp_families(); *f; f++)
         mp_strbuf_addf(&known, "%s%s", known.len ? ", " : "", (*f)->model_type);
-    }
     mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: model_type: '%s' is not supported; supported: %s", model->origin, model->model_type,
                  mp_strbuf_text(&known));
     mp_strbuf_release(&known);
+}
+
+const struct mp_family *mp_family_find(const struct mp_model *model, struct memplan_error *err)
+{
+    for (const struct mp_family *const *f = mp_families(); *f; f++)
+        if (strcmp((*f)->model_type, model->model_type) == 0)
+            return *f;
+    unsupported(model, err);
     return NULL;
 }

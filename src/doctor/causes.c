@@ -38,12 +38,18 @@ bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const
     return true;
 }
 
+/* What was observed goes before what is merely common (which has no line). */
+static bool is_before(const struct mp_verdict *a, const struct mp_verdict *b)
+{
+    return a->score != b->score ? a->score > b->score : a->line != 0 && b->line == 0;
+}
+
 static void sort(struct mp_verdict *v, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
         const struct mp_verdict moved = v[i];
         size_t at = i;
-        while (at > 0 && v[at - 1].score < moved.score) {
+        while (at > 0 && is_before(&moved, &v[at - 1])) {
             v[at] = v[at - 1];
             at--;
         }

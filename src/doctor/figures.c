@@ -357,6 +357,12 @@ static void by_request(struct mp_doctor_case *c)
                gib(c, m->requested.bytes));
         FIGURE(c, MEMORY_LIMIT, 2, "the process sees a card of %s and holds nothing yet",
                gib(c, m->capacity.bytes));
+    } else if (c->flat_buffers && frame == MP_CAUSE_UNKNOWN && c->n_params_1e9 > 0 &&
+               (double)m->requested.bytes >= c->n_params_1e9 * 1e9 * 2 / 4) {
+        FIGURE(c, OPTIMIZER_STATE, 4,
+               "a single tensor of %s, a quarter of the weights or more: DeepSpeed keeps gradients "
+               "and optimizer state in such pieces",
+               gib(c, m->requested.bytes));
     } else if (share >= 1) {
         mp_evidence_add(
             c, cause, MP_EVIDENCE_FIGURE, 6, line,
@@ -420,8 +426,11 @@ static void by_allocated(struct mp_doctor_case *c)
         FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
     } else if (m->reserved.known && frac(m->reserved.bytes, m->capacity.bytes) >= 0.75) {
         FIGURE(c, OTHER_PROCESS, -1, "the job's own allocator holds %s", gib(c, m->reserved.bytes));
-        FIGURE(c, ACTIVATIONS, 2, "the job's own allocator holds %s of the card's %s",
-               gib(c, m->reserved.bytes), gib(c, m->capacity.bytes));
+        if (frac(m->reserved.bytes - MP_MIN(m->allocated.bytes, m->reserved.bytes),
+                 m->reserved.bytes) < 0.2) {
+            FIGURE(c, ACTIVATIONS, 2, "the job's own allocator holds %s of the card's %s",
+                   gib(c, m->reserved.bytes), gib(c, m->capacity.bytes));
+        }
     }
 }
 
@@ -437,7 +446,14 @@ static void by_model_size(struct mp_doctor_case *c)
     const double weights = c->n_params_1e9 * 1e9 * c->bytes_per_weight,
                  adam = c->n_params_1e9 * 16e9;
     const bool sharded = c->distributed && !c->single_card;
-    if (weights >= 0.85 * total) {
+    if (c->training && c->n_cards > 1 && c->full && adam > 0.85 * total * c->n_cards) {
+        FIGURE(c, MODEL_TOO_LARGE, 4,
+               "%.3g billion parameters take %.0f GB with gradients and Adam's state, %u cards have "
+               "%.0f GB",
+               c->n_params_1e9, adam / 1e9, c->n_cards, total * c->n_cards / 1e9);
+        FIGURE(c, OPTIMIZER_STATE, 3, "Adam's state for %.3g billion parameters is %.0f GB in fp32",
+               c->n_params_1e9, c->n_params_1e9 * 8);
+    } else if (weights >= 0.85 * total) {
         FIGURE(c, MODEL_TOO_LARGE, sharded ? 2 : 4,
                "%.3g billion parameters of %g bytes take %.0f GB, the card has %.0f GB",
                c->n_params_1e9, c->bytes_per_weight, weights / 1e9, total / 1e9);

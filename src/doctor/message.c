@@ -502,6 +502,7 @@ static const struct {
 } marks[] = {
     {"morethan1eb", MP_OOM_OVER_1EB, NULL},
     {"wouldexceedallowedmemory", MP_OOM_MALLOC_ASYNC, NULL},
+    {"allocationondevice", MP_OOM_MALLOC_ASYNC, NULL},
     {"mpsbackendoutofmemory", MP_OOM_MPS, NULL},
     {"memoryallocationfailedwithoomondevice", MP_OOM_PRELOG, NULL},
     {"failedtocudacallocasync", MP_OOM_NCCL, "failedtocudacallocasync"},
@@ -525,6 +526,7 @@ static const struct {
     {"std::bad_alloc", MP_OOM_HOST, NULL},
     {"cudahostalloc", MP_OOM_HOST, NULL},
     {"cachinghostallocator", MP_OOM_HOST, NULL},
+    {"rayoutofmemory", MP_OOM_HOST, NULL},
     {"insufficientsharedmemory", MP_OOM_HOST, NULL},
     {"outofsharedmemory(shm)", MP_OOM_HOST, NULL},
     {"oom-kill", MP_OOM_HOST, NULL},

@@ -46,6 +46,10 @@ static const struct phrase code_phrases[] = {
     {"set per process memory fraction", MP_CAUSE_MEMORY_LIMIT, 6},
     {"pin memory=false", MP_CAUSE_HOST_MEMORY, 4},
     {"full state dict", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"finetuning type full", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"train type full", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"memoryerror", MP_CAUSE_HOST_MEMORY, 6}, /* Python's own; the allocator's has another name */
+    {"arraymemoryerror", MP_CAUSE_HOST_MEMORY, 6},
     /* the kernel's killer: a launcher tells no more than the signal */
     {"return code = 9", MP_CAUSE_HOST_MEMORY, 6},
     {"exitcode: 9", MP_CAUSE_HOST_MEMORY, 6},
@@ -187,7 +191,6 @@ static const struct phrase phrases[] = {
     {"doing .. evaluation", MP_CAUSE_EVALUATION, 4},
     {"when evaluating", MP_CAUSE_EVALUATION, 5},
     {"trainer.evaluate", MP_CAUSE_EVALUATION, 4},
-    {"evaluat*", MP_CAUSE_EVALUATION, 2},
     {"evalu*", MP_CAUSE_EVALUATION, 2},
     {"epochval", MP_CAUSE_EVALUATION, 3},
     {"val step*", MP_CAUSE_EVALUATION, 3},
@@ -206,6 +209,9 @@ static const struct phrase phrases[] = {
     {"pytorch 0.3 .. 0.4", MP_CAUSE_EVALUATION, 3},
     {"predict*", MP_CAUSE_EVALUATION, 1},
     {"when validating", MP_CAUSE_EVALUATION, 5},
+    {"when validation", MP_CAUSE_EVALUATION, 4},
+    {"when evaluation", MP_CAUSE_EVALUATION, 4},
+    {"when doing val", MP_CAUSE_EVALUATION, 4},
     {"while evaluating", MP_CAUSE_EVALUATION, 5},
     {"eval", MP_CAUSE_EVALUATION, 3},
     {"testing phase", MP_CAUSE_EVALUATION, 4},
@@ -539,6 +545,11 @@ static const struct phrase phrases[] = {
     {"full finetun*", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"full parameter", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"full training", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"sft full", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"full sft", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"freez*", MP_CAUSE_OPTIMIZER_STATE, 2}, /* what is frozen has no gradient and no state */
+    {"full\xE5\xBE\xAE\xE8\xB0\x83", MP_CAUSE_OPTIMIZER_STATE, 3},         /* full tuning */
+    {"\xE5\x85\xA8\xE9\x87\x8F", MP_CAUSE_OPTIMIZER_STATE, 2},             /* all, full */
     {"adamw .. memory", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"offload* .. optimizer", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"8bit adam", MP_CAUSE_OPTIMIZER_STATE, 2},
@@ -589,6 +600,15 @@ static const struct phrase phrases[] = {
     {"cpu memory", MP_CAUSE_HOST_MEMORY, 3},
     {"cpu oom", MP_CAUSE_HOST_MEMORY, 4},
     {"gb ram", MP_CAUSE_HOST_MEMORY, 1},
+    {"ram", MP_CAUSE_HOST_MEMORY, 2},
+    {"gpu ram", MP_CAUSE_HOST_MEMORY, -2}, /* the card's */
+    {"video ram", MP_CAUSE_HOST_MEMORY, -2},
+    {"ram is full", MP_CAUSE_HOST_MEMORY, 3},
+    {"cpu .. memory .. increas*", MP_CAUSE_HOST_MEMORY, 4},
+    {"kill* by .. system", MP_CAUSE_HOST_MEMORY, 5},
+    {"replay buffer", MP_CAUSE_HOST_MEMORY, 3}, /* kept in host memory */
+    {"replaybuffer", MP_CAUSE_HOST_MEMORY, 3},
+    {"replay memory", MP_CAUSE_HOST_MEMORY, 3},
     {"shm", MP_CAUSE_HOST_MEMORY, 3},
     {"oom killer", MP_CAUSE_HOST_MEMORY, 5},
     {"dataloader worker .. killed", MP_CAUSE_HOST_MEMORY, 5},
@@ -663,6 +683,16 @@ static const char *const inference_words[] = {"inference", "generate", "sampling
 
 static const char *const picture_words[] = {"webui", "txt2img", "img2img", "upscal*", "hires*",
                                             "vae",   "diffusion", "comfyui", "resolution"};
+
+static const char *const flat_words[] = {"deepspeed", "zero2", "zero3", "zero 2", "zero 3"};
+static const char *const full_words[] = {"full fine*", "full tun*", "full param*",
+                                         "full",       "\xE5\x85\xA8\xE5\x8F\x82",
+                                         "\xE5\x85\xA8\xE9\x87\x8F"};
+/* Behind a number: cards of a machine. */
+static const char *const count_words[] = {"x a100", "xa100", "*a100", "* a100", "x h100", "xh100",
+                                          "*h100",  "x a800", "xa800", "*a800", "* a800", "x v100",
+                                          "xv100",  "*v100", "x h800", "*h800", "x h20",  "x 3090",
+                                          "*3090",  "x 4090", "*4090", "xl40*", "x l40*"};
 
 static const char *const four_bit_words[] = {"load in 4bit", "4bit",  "4 bit", "int4",
                                              "nf4",          "qlora", "gptq",  "awq"};
@@ -1027,6 +1057,28 @@ static double model_size(const struct window *w)
     return most;
 }
 
+/* The number that stands before "xA100" and the like; 0 when there is none. */
+static unsigned number_of_cards(const struct window *w)
+{
+    const char *const end = w->text + w->length;
+    for (size_t i = 1; i < w->length; i++) {
+        size_t at = i;
+        while (at < w->length && w->text[at] == ' ') {
+            at++;
+        }
+        for (size_t k = 0; w->text[i - 1] >= '1' && w->text[i - 1] <= '9' &&
+                           k < MP_ARRAY_LEN(count_words);
+             k++) {
+            if (match(w->text + at, end, count_words[k])) {
+                const bool tens = i > 1 && w->text[i - 2] >= '0' && w->text[i - 2] <= '9';
+                return (unsigned)(w->text[i - 1] - '0') +
+                       (tens ? 10 * (unsigned)(w->text[i - 2] - '0') : 0);
+            }
+        }
+    }
+    return 0;
+}
+
 /* What stands there: in one line, what was masked left out. */
 static const char *quote(struct mp_doctor_case *c, const char *at, const char *end,
                          const char *words)
@@ -1082,6 +1134,9 @@ void mp_evidence_words(struct mp_doctor_case *c)
     c->training = any_phrase(&w, training_words, MP_ARRAY_LEN(training_words));
     c->inference = !c->training && any_phrase(&w, inference_words, MP_ARRAY_LEN(inference_words));
     c->pictures = any_phrase(&w, picture_words, MP_ARRAY_LEN(picture_words));
+    c->flat_buffers = any_phrase(&w, flat_words, MP_ARRAY_LEN(flat_words));
+    c->full = any_phrase(&w, full_words, MP_ARRAY_LEN(full_words));
+    c->n_cards = number_of_cards(&w);
     c->bytes_per_weight = any_phrase(&w, four_bit_words, MP_ARRAY_LEN(four_bit_words))     ? 0.5
                           : any_phrase(&w, eight_bit_words, MP_ARRAY_LEN(eight_bit_words)) ? 1
                           : any_phrase(&w, single_words, MP_ARRAY_LEN(single_words))       ? 4

@@ -417,7 +417,7 @@ size_t mp_comparison_check(const struct mp_comparison *c, const struct mp_requir
     for (size_t i = 0; i < n; i++) {
         const struct mp_requirement *r = &requirements[i];
         const double share = share_within(&c->errors[r->quantity], r->tolerance);
-        if (share >= r->percent)
+        if (c->errors[r->quantity].n && share >= r->percent)
             continue;
         mp_strbuf_addf(out, "%s: %.2f %% of %zu runs within %g %%, required %g %%\n", mp_quantity_text(r->quantity), share,
                        c->errors[r->quantity].n, 100 * r->tolerance, r->percent);

@@ -260,15 +260,16 @@ static void draw_x_axis(const struct drawing *d)
 
 static void draw_capacity(const struct drawing *d)
 {
-    const double y = y_of(d, d->e->available_bytes);
+    const double font = d->view->font, y = y_of(d, d->e->available_bytes);
+    const double beside = d->e->oom ? y + font * 1.1 : y - font * 0.35; /* above it is the request that failed */
     struct mp_strbuf text = MP_STRBUF_INIT;
     mp_strbuf_addstr(&text, d->g.shows_available ? "available " : "\xe2\x86\x91 available ");
     mp_bytes_format(&text, d->e->available_bytes);
     mp_strbuf_addstr(d->out, "<g class=\"limit\">\n");
     if (d->g.shows_available)
         mp_svg_line(d->out, d->g.left, y, d->g.left + d->g.plot_width, y, "capacity");
-    mp_svg_text(d->out, d->g.left + d->view->font * 0.5, d->g.shows_available ? y - d->view->font * 0.35 : d->g.top + d->view->font * 1.1,
-                MP_SVG_START, "small halo", mp_strbuf_text(&text));
+    mp_svg_text(d->out, d->g.left + font * 0.5, d->g.shows_available ? beside : d->g.top + font * 1.1, MP_SVG_START, "small halo",
+                mp_strbuf_text(&text));
     mp_strbuf_addstr(d->out, "</g>\n");
     mp_strbuf_release(&text);
 }
@@ -311,7 +312,10 @@ static void draw_peak(const struct drawing *d)
     struct mp_strbuf text = MP_STRBUF_INIT;
     mp_bytes_format(&text, peak->allocated_bytes);
     mp_strbuf_addf(&text, " allocated, %s", d->t->phases[peak->phase].name);
-    mp_strbuf_addstr(&text, d->e->oom ? ", then it dies" : "");
+    if (d->e->oom) {
+        mp_strbuf_addstr(&text, "; the request needs ");
+        mp_bytes_format(&text, d->e->oom_info.segment_bytes);
+    }
     const double width = mp_svg_text_width(mp_strbuf_text(&text), font) + font;
     const double label = free_line(d, left ? x - width : x, left ? x : x + width, y - font * 1.1);
     mp_strbuf_addstr(d->out, "<g class=\"peak\">\n");
@@ -332,15 +336,9 @@ static void draw_failure(const struct drawing *d)
 {
     const struct mp_allocator_oom *oom = &d->e->oom_info;
     const double x = d->g.left + d->g.plot_width, low = y_of(d, oom->reserved_bytes), high = y_of(d, oom->reserved_bytes + oom->segment_bytes);
-    struct mp_strbuf text = MP_STRBUF_INIT;
-    mp_strbuf_addstr(&text, "the request: ");
-    mp_bytes_format(&text, oom->segment_bytes);
     mp_strbuf_addstr(d->out, "<g class=\"failing\">\n");
     mp_svg_rect(d->out, x - 5, high, 5, fmax(low - high, 1), "mark");
-    mp_svg_text(d->out, x - 9, fmax(high - d->view->font * 0.3, d->g.top + d->view->font), MP_SVG_END, "small strong halo",
-                mp_strbuf_text(&text));
     mp_strbuf_addstr(d->out, "</g>\n");
-    mp_strbuf_release(&text);
 }
 
 static void describe(const struct drawing *d, struct mp_strbuf *out)

@@ -86,7 +86,7 @@ void mp_pool_give(struct mp_pool *pool, void *object)
 
 void mp_runtime_init(struct mp_runtime *rt, const struct mp_gpu *gpu, struct mp_program *program, struct memplan_error *err)
 {
-    *rt = (struct mp_runtime){.gpu = gpu, .program = program, .err = err, .grad_enabled = true, .training = true, .layer = -1};
+    *rt = (struct mp_runtime){.gpu = gpu, .program = program, .err = err, .grad_enabled = true, .training = true, .layer = -1, .unit = -1};
     mp_arena_init(&rt->arena);
     rt->storages.size = sizeof(struct mp_storage);
     rt->tensors.size = sizeof(struct mp_tensor);
@@ -113,6 +113,7 @@ static struct mp_event *add_event(struct mp_runtime *rt, enum mp_event_kind kind
     }
     struct mp_event *e = &p->events[p->n_events++];
     *e = (struct mp_event){.kind = (uint8_t)kind, .layer = (int16_t)rt->layer, .op = rt->op};
+    e->unit = (int16_t)(rt->layer >= 0 ? rt->layer : rt->unit);
     return e;
 }
 
@@ -156,6 +157,11 @@ void mp_tag(struct mp_runtime *rt, struct mp_storage *storage, enum mp_category 
 void mp_mark(struct mp_runtime *rt, const char *format, ...)
 {
     struct mp_program *p = rt->program;
+    struct mp_phase new_phase = {.event = p->n_events}; /* named before phases[] moves: arguments may point there */
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(new_phase.name, sizeof new_phase.name, format, ap);
+    va_end(ap);
     if (p->n_phases == p->cap_phases) {
         const uint32_t wanted = p->cap_phases ? p->cap_phases * 2 : 32;
         struct mp_phase *phases = mp_realloc(p->phases, wanted * sizeof *phases);
@@ -165,11 +171,7 @@ void mp_mark(struct mp_runtime *rt, const char *format, ...)
         p->cap_phases = wanted;
     }
     struct mp_phase *phase = &p->phases[p->n_phases];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(phase->name, sizeof phase->name, format, ap);
-    va_end(ap);
-    phase->event = p->n_events;
+    *phase = new_phase;
     phase->requested_bytes = p->live_bytes;
     phase->requested_peak_bytes = p->peak_since_mark_bytes;
     if (p->peak_since_mark_bytes > p->peak_bytes)

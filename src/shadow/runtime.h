@@ -68,6 +68,7 @@ struct mp_tensor {
     bool pinned;       /* a floating argument that the operator at work still needs */
     bool requires_grad;
     uint8_t output_nr; /* which output of grad_fn */
+    int16_t layer;     /* parameters only: the block they belong to; -1: none */
     struct mp_storage *storage;
     struct mp_tensor *base;        /* a view keeps its base */
     struct mp_node *grad_fn;       /* NULL: a leaf */
@@ -159,6 +160,7 @@ struct mp_runtime {
     enum mp_category category;
     uint8_t stream;           /* 0: the main stream */
     int layer;
+    int unit;                 /* of the parameter at hand, outside the blocks; -1: none */
     const char *op;
 
     const struct mp_hooks *hooks; /* NULL: the model is not wrapped */

@@ -1290,10 +1290,12 @@ void mp_run_describe_assumed(const struct mp_run *run, struct mp_strbuf *out)
         else if (text[0] != '\0')
             mp_strbuf_addf(out, "%s%s %s", first ? "" : ", ", key_texts[key], text);
         first = first && out->len == 0;
+        out->failed = out->failed || value.failed;
         mp_strbuf_release(&value);
     }
     if (off.len > 0)
         mp_strbuf_addf(out, "%soff: %s", out->len == 0 ? "" : "; ", mp_strbuf_text(&off));
+    out->failed = out->failed || off.failed;
     mp_strbuf_release(&off);
 }
 
