@@ -142,19 +142,13 @@ static enum memplan_status replay_again(struct replay *r, const struct mp_step_e
  * What a live block stands for, independent of the step: storages made in the last step are numbered from its start; older ones keep
  * their number, unless the step before made them, in which case they would have been freed by now if steps repeat.
  */
-static uint64_t block_key(void *context, uint32_t client)
+uint64_t mp_step_block_key(void *context, uint32_t client)
 {
     const uint32_t step_start = *(const uint32_t *)context;
     return client > step_start ? UINT64_C(1) << 32 | (client - step_start) : client;
 }
 
-struct step_state {
-    uint64_t hash;
-    uint32_t n_allocs; /* storages made by the step */
-    uint32_t n_events;
-};
-
-static bool same_state(const struct step_state *a, const struct step_state *b)
+static bool same_state(const struct mp_step_state *a, const struct mp_step_state *b)
 {
     return a->hash == b->hash && a->n_allocs == b->n_allocs && a->n_events == b->n_events;
 }
@@ -163,7 +157,7 @@ static bool same_state(const struct step_state *a, const struct step_state *b)
  * How many steps ago the allocator was in the state it is in now; 0: never. Outputs that live into the next step often alternate
  * between two places, so the period need not be 1.
  */
-static int64_t find_period(const struct step_state *states, int64_t n)
+int64_t mp_step_find_period(const struct mp_step_state *states, int64_t n)
 {
     for (int64_t before = n - 2; before >= 0; before--)
         if (same_state(&states[before], &states[n - 1]))
@@ -175,7 +169,7 @@ static int64_t find_period(const struct step_state *states, int64_t n)
  * Once two steps in a row have asked for the same, the next one need not be run through the model again: its events are those of
  * the last step, with every storage that a step made moved on by a step.
  */
-static bool asks_the_same(const struct mp_program *p, const struct mp_step_events *a, const struct mp_step_events *b)
+bool mp_steps_ask_the_same(const struct mp_program *p, const struct mp_step_events *a, const struct mp_step_events *b)
 {
     const uint32_t n_allocs = a->end_id - a->first_id;
     if (a->end - a->first != b->end - b->first || n_allocs != b->end_id - b->first_id)
@@ -212,7 +206,7 @@ static enum memplan_status run_steps(struct mp_job *job, struct replay *r, struc
     const struct mp_program *p = &e->program;
     const int64_t wanted = job->run->iterations ? job->run->iterations : MP_MAX_STEPS;
     const int64_t steady_from = mp_job_steady_from(job->run);
-    struct step_state states[MAX_REMEMBERED];
+    struct mp_step_state states[MAX_REMEMBERED];
     int64_t n_states = 0;
     struct mp_step_events before = {0}, now = {0};
     bool steady = false;
@@ -227,12 +221,12 @@ static enum memplan_status run_steps(struct mp_job *job, struct replay *r, struc
             before = now;
             now = (struct mp_step_events){start.first, p->n_events, start.first_id, p->n_allocs};
         }
-        steady = steady || (!r->every_step && e->steps > steady_from && asks_the_same(p, &before, &now));
+        steady = steady || (!r->every_step && e->steps > steady_from && mp_steps_ask_the_same(p, &before, &now));
         if (status || e->oom || r->every_step || e->steps <= steady_from || n_states == MAX_REMEMBERED)
             continue;
-        states[n_states++] = (struct step_state){mp_allocator_state_hash(r->allocator, block_key, &step_start), now.end_id - now.first_id,
+        states[n_states++] = (struct mp_step_state){mp_allocator_state_hash(r->allocator, mp_step_block_key, &step_start), now.end_id - now.first_id,
                                                  now.end - now.first};
-        e->period = find_period(states, n_states);
+        e->period = mp_step_find_period(states, n_states);
     }
     return status;
 }
@@ -297,7 +291,7 @@ static uint64_t left_by_others(const struct mp_evaluation *e)
                     run->gpu->unavailable_bytes[e->kernels].value + mp_collectives_bytes(&e->collectives) + run->used_bytes);
 }
 
-static struct mp_allocator *new_allocator(const struct mp_run *run, uint64_t available, struct memplan_error *err)
+struct mp_allocator *mp_evaluate_allocator_new(const struct mp_run *run, uint64_t available, struct memplan_error *err)
 {
     struct mp_allocator_options options = {
         .torch = run->profile->torch_version,
@@ -350,7 +344,7 @@ static enum memplan_status trial(const struct mp_run *run, const struct mp_evalu
         e->program.keep_tags = options->keep_tags;
         e->program.keep_ops = options->keep_ops;
     }
-    r.allocator = e->allocator = new_allocator(run, device_bytes, err);
+    r.allocator = e->allocator = mp_evaluate_allocator_new(run, device_bytes, err);
     if (!r.allocator)
         return err->status;
     if (options && options->observer)
@@ -379,6 +373,12 @@ static void reset(struct mp_evaluation *e, const struct mp_run *run, enum mp_ker
     mp_arena_init(&e->arena);
 }
 
+enum mp_kernel_set mp_evaluate_expected_kernels(const struct mp_run *run)
+{
+    const bool half = run->precision != MP_PRECISION_FP32;
+    return run->attention == MP_ATTENTION_SDPA && half && run->gpu->cudnn_attention_first ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN;
+}
+
 /*
  * Which kernels are loaded shows only in the run, and decides how much the allocator may take. Half types under sdpa load the fused
  * ones as a rule; where the run turns out otherwise, it is tried again.
@@ -388,8 +388,7 @@ static enum memplan_status evaluate_outcome(const struct mp_run *run, const stru
 {
     unsigned kernels = 0;
     const bool observed = options && options->observer; /* an observer sees one trial only */
-    const bool expect_fused = run->attention == MP_ATTENTION_SDPA && run->precision != MP_PRECISION_FP32 && run->gpu->cudnn_attention_first;
-    reset(e, run, expect_fused ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN);
+    reset(e, run, mp_evaluate_expected_kernels(run));
     enum memplan_status status = trial(run, observed ? NULL : options, e, &kernels, err);
     const enum mp_kernel_set actual = kernels >> MP_KERNEL_CUDNN & 1u ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN;
     const bool other = !e->oom && actual != e->kernels; /* a run that died has not loaded what it would have */
@@ -513,7 +512,7 @@ enum memplan_status mp_evaluation_replay(const struct mp_evaluation *e, mp_evalu
 {
     const struct mp_program *p = &e->program;
     struct mp_evaluation scratch = *e; /* takes the peaks that the replay notes */
-    struct replay r = {.e = &scratch, .allocator = new_allocator(e->run, left_by_others(e), err)};
+    struct replay r = {.e = &scratch, .allocator = mp_evaluate_allocator_new(e->run, left_by_others(e), err)};
     if (!r.allocator)
         return err->status;
     enum memplan_status status = reserve_tables(&r, p->n_allocs, p->n_phases, err);

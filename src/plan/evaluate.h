@@ -101,4 +101,26 @@ enum memplan_status mp_fits(const struct mp_run *run, bool *fits, struct memplan
  */
 enum memplan_status mp_max_batch(const struct mp_run *run, int64_t *max_batch, int64_t *again, struct memplan_error *err);
 
+/* ---- shared with plan/requests.c, which replays without the model ---- */
+
+/* What the allocator looked like at the end of a step, and what the step asked for. */
+struct mp_step_state {
+    uint64_t hash;
+    uint32_t n_allocs; /* storages made by the step */
+    uint32_t n_events;
+};
+/** How many steps before the n-th state the same one was seen; 0: never. */
+int64_t mp_step_find_period(const struct mp_step_state *states, int64_t n);
+/** Key for mp_allocator_state_hash(); context: the number of storages made before the step (uint32_t). */
+uint64_t mp_step_block_key(void *context, uint32_t client);
+struct mp_step_events;
+/** Whether two steps in a row ask for the same, so that the next one will, too. */
+bool mp_steps_ask_the_same(const struct mp_program *p, const struct mp_step_events *a, const struct mp_step_events *b);
+/** The allocator of run's process, where cudaMalloc can give `available` bytes. */
+struct mp_allocator *mp_evaluate_allocator_new(const struct mp_run *run, uint64_t available, struct memplan_error *err);
+
+
+/** Kernels that a run of this kind loads as a rule; they decide how much the allocator may take. */
+enum mp_kernel_set mp_evaluate_expected_kernels(const struct mp_run *run);
+
 #endif

@@ -10,6 +10,7 @@
 #include "memplan.h"
 #include "report/fit_html_data.h"
 #include "report/html.h"
+#include "report/ranks.h"
 #include "report/report.h"
 #include "report/svg.h"
 
@@ -19,6 +20,8 @@ struct page {
     const struct mp_timeline *timeline;
     struct mp_timeline_view view;
     const struct mp_memory_map *map;
+    struct mp_rank_numbers ranks[MP_MOST_RANKS];
+    size_t n_ranks;
     struct mp_arena *arena;
     struct mp_strbuf *out;
 };
@@ -134,7 +137,7 @@ static void write_verdict(const struct page *p)
         write_failure(p);
     else if (!e->fits)
         mp_strbuf_addstr(p->out, "<p>In another outcome that this job can have, it runs out of memory.</p>\n");
-    if (e->fits && e->reserved_bytes + e->context_high_bytes - e->context_bytes > e->available_bytes)
+    if (e->fits && !e->fits_high)
         mp_strbuf_addstr(p->out, "<p>Close: what lies outside the allocator was never measured on this card; at the upper end of its "
                                  "range it does not fit.</p>\n");
     write_max_batch(p);
@@ -541,6 +544,60 @@ static void write_phases(const struct page *p)
     mp_strbuf_addstr(p->out, "</p>\n");
 }
 
+/* ---- ranks ---- */
+
+static void draw_ranks(const struct page *p)
+{
+    const double left = 64, width = 800, line = 22;
+    uint64_t most = p->e->total_bytes;
+    for (size_t i = 0; i < p->n_ranks; i++)
+        most = MP_MAX(most, p->ranks[i].device_used_bytes);
+    mp_svg_open(p->out, &(struct mp_svg_document){.width = 960, .height = line * (double)p->n_ranks + 22, .id = "rank-bars",
+                                                  .title = "Device used by rank", .description = "Bars to the scale of the card; the table "
+                                                                                                 "below has the numbers"});
+    for (size_t i = 0; i < p->n_ranks; i++) {
+        const double y = 4 + line * (double)i, scale = width / (double)most;
+        struct mp_strbuf text = MP_STRBUF_INIT;
+        mp_strbuf_addf(&text, "rank %" PRId64, p->ranks[i].rank);
+        mp_svg_text(p->out, left - 8, y + 12, MP_SVG_END, NULL, mp_strbuf_text(&text));
+        mp_svg_rect(p->out, left, y, scale * (double)p->e->total_bytes, 16, "free");
+        mp_svg_rect(p->out, left, y, scale * (double)p->ranks[i].device_used_bytes, 16, "b12 framed");
+        mp_svg_rect(p->out, left, y, scale * (double)p->ranks[i].reserved_bytes, 16, "b11 framed");
+        mp_svg_rect(p->out, left, y, scale * (double)p->ranks[i].allocated_bytes, 16, "bar");
+        mp_strbuf_reset(&text);
+        mp_bytes_format(&text, p->ranks[i].device_used_bytes);
+        mp_svg_text(p->out, left + scale * (double)p->ranks[i].device_used_bytes + 6, y + 12, MP_SVG_START, "strong halo",
+                    mp_strbuf_text(&text));
+        mp_strbuf_release(&text);
+    }
+    mp_svg_legend(p->out, left, 8 + line * (double)p->n_ranks, width, 10.5,
+                  (const struct mp_svg_legend_entry[]){{"bar", "allocated", false}, {"b11", "reserved, not allocated", false},
+                                                       {"b12", "outside the allocator", false}, {"free", "free", false}}, 4);
+    mp_svg_close(p->out);
+}
+
+static void write_ranks(const struct page *p)
+{
+    if (!p->n_ranks)
+        return;
+    mp_html_heading(p->out, "ranks-heading", "Ranks side by side");
+    mp_strbuf_addf(p->out, "<p>The peaks of %zu of %" PRId64 " ranks.</p>\n", p->n_ranks, p->e->run->world);
+    draw_ranks(p);
+    mp_html_table(p->out, "ranks", "Peaks by rank", "rank|#requested|#allocated|#reserved|#device used|");
+    for (size_t i = 0; i < p->n_ranks; i++) {
+        const struct mp_rank_numbers *r = &p->ranks[i];
+        const uint64_t bytes[] = {r->requested_bytes, r->allocated_bytes, r->reserved_bytes, r->device_used_bytes};
+        mp_strbuf_addf(p->out, "<tr><th scope=\"row\">%" PRId64 "</th>", r->rank);
+        for (size_t k = 0; k < MP_ARRAY_LEN(bytes); k++) {
+            mp_strbuf_addstr(p->out, "<td class=\"n\">");
+            mp_html_bytes(p->out, NULL, bytes[k]);
+            mp_strbuf_addstr(p->out, "</td>");
+        }
+        mp_strbuf_addf(p->out, "<td class=\"%s\">%s</td></tr>\n", r->fits ? "yes" : "no", r->fits ? "fits" : "does not fit");
+    }
+    mp_html_end_table(p->out);
+}
+
 /* ---- what-ifs ---- */
 
 static void write_advice(const struct page *p)
@@ -586,6 +643,7 @@ static bool write_page(const struct page *p)
     const bool complete = write_composition(p);
     write_map(p);
     write_phases(p);
+    write_ranks(p);
     write_advice(p);
     write_footer(p);
     mp_strbuf_addstr(p->out, "</main>\n");
@@ -609,6 +667,8 @@ enum memplan_status mp_report_fit_html(const struct mp_fit_report *report, struc
     if (page.timeline)
         page.map = mp_memory_map_new(e, e->oom ? e->oom_event : e->peak_event, &arena, err);
     if (!page.timeline || !page.map)
+        status = err->status;
+    else if (mp_ranks_evaluate(e, page.ranks, &page.n_ranks, err))
         status = err->status;
     else if (!write_page(&page))
         status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while writing the page");

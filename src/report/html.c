@@ -44,11 +44,14 @@ static void add_script_data(struct mp_strbuf *out, const char *json)
 
 void mp_html_close(struct mp_strbuf *out, const char *data_json)
 {
-    mp_strbuf_addstr(out, "<script type=\"application/json\" id=\"data\">");
-    add_script_data(out, data_json);
-    mp_strbuf_addstr(out, "</script>\n<script>\n");
-    mp_strbuf_addstr(out, mp_asset_report_js);
-    mp_strbuf_addstr(out, "</script>\n</body>\n</html>\n");
+    if (data_json) {
+        mp_strbuf_addstr(out, "<script type=\"application/json\" id=\"data\">");
+        add_script_data(out, data_json);
+        mp_strbuf_addstr(out, "</script>\n<script>\n");
+        mp_strbuf_addstr(out, mp_asset_report_js);
+        mp_strbuf_addstr(out, "</script>\n");
+    }
+    mp_strbuf_addstr(out, "</body>\n</html>\n");
 }
 
 void mp_html_heading(struct mp_strbuf *out, const char *id, const char *text)

@@ -13,7 +13,7 @@
 
 /** Head, style, textures; the body is open. */
 void mp_html_open(struct mp_strbuf *out, const char *title);
-/** The script, which reads the element of id "data", and the end. */
+/** The script, which reads the element of id "data", and the end; data_json NULL: a page without script. */
 void mp_html_close(struct mp_strbuf *out, const char *data_json);
 
 /** Escaped. */

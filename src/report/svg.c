@@ -29,7 +29,7 @@ static const struct {
     [MP_CATEGORY_TEMPORARY] = {"#f0e442", "#b8ad17", BARS},
     [MP_CATEGORY_WORKSPACE] = {"#56b4e9", "#2b7fae", RISING},
     [MP_CATEGORY_COMMUNICATION] = {"#6a51a3", "#b6a6d9", FALLING},
-    [MP_CATEGORY_INPUT] = {"#7f5539", "#7f5539", PLAIN},
+    [MP_CATEGORY_INPUT] = {"#7f5539", "#c9a58a", BARS},
     [MP_SVG_BAND_ROUNDING] = {"#555555", "#bbbbbb", DOTS},
     [MP_SVG_BAND_HOLE] = {"#ffffff", "#999999", RISING},
     [MP_SVG_BAND_OUTSIDE] = {"#b0b7bf", "#b0b7bf", PLAIN},

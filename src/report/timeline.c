@@ -102,7 +102,7 @@ static uint32_t stretch_length(const struct stretches *s, uint32_t events)
 
 static void stretches_init(struct stretches *s, const struct mp_timeline *timeline)
 {
-    *s = (struct stretches){.timeline = timeline, .most = MP_TIMELINE_MAX_SAMPLES / 3};
+    *s = (struct stretches){.timeline = timeline, .most = MP_TIMELINE_MAX_SAMPLES * 2 / 7};
     if (timeline->n_events <= MP_TIMELINE_MAX_SAMPLES) { /* nothing to leave out */
         s->length = 1;
         return;
@@ -150,7 +150,7 @@ static void keep(struct mp_timeline *t, const struct mp_timeline_sample *sample)
     t->samples[t->n_samples++] = *sample;
 }
 
-/* Append the extremes of the stretch that ends, in order of time. */
+/* Append the extremes of the stretch that ends, in order of time, and where it ends a phase its last state, with which the next begins. */
 static void end_stretch(struct thinning *th)
 {
     const struct mp_timeline_sample *order[] = {&th->highest, &th->lowest, &th->most_reserved};
@@ -163,6 +163,8 @@ static void end_stretch(struct thinning *th)
             }
         keep(th->timeline, order[i]);
     }
+    if (th->pending && th->stretches.by_phase && th->now.event + 1 == th->timeline->phases[th->now.phase].end)
+        keep(th->timeline, &th->now);
     th->pending = false;
 }
 
@@ -187,10 +189,10 @@ static bool visit(void *context, const struct mp_evaluation_moment *moment)
     struct thinning *th = context;
     const struct mp_event *event = &th->e->program.events[moment->event];
     uint64_t unused;
-    if (!moment->failed)
-        follow(th, event);
     if (stretch_begins(&th->stretches, moment->event))
         end_stretch(th);
+    if (!moment->failed)
+        follow(th, event);
     th->now.event = moment->event;
     th->now.phase = (uint32_t)th->stretches.phase;
     th->now.layer = event->layer;

@@ -5,7 +5,7 @@
  *     program ──replay──> state after each event ──thin──> samples (at most MP_TIMELINE_MAX_SAMPLES)
  *
  * The events of each phase are cut into stretches; of a stretch the moments of most and of least allocated bytes and of most reserved
- * bytes are kept. So the highest sample of a phase is the phase's peak, whatever was left out.
+ * bytes are kept, and of a phase its end. So the highest sample of a phase is the phase's peak, whatever was left out.
  */
 #ifndef MP_TIMELINE_H
 #define MP_TIMELINE_H

@@ -157,22 +157,6 @@ static void draw_bands(const struct drawing *d)
     mp_strbuf_addstr(d->out, "\"/>\n");
 }
 
-static void draw_phase_lines(const struct drawing *d)
-{
-    if (d->t->n_phases > 400)
-        return;
-    mp_strbuf_addstr(d->out, "<path class=\"phase\" d=\"");
-    for (size_t i = 1; i < d->t->n_phases; i++) {
-        mp_strbuf_addch(d->out, 'M');
-        mp_svg_number(d->out, x_of(d, d->t->phases[i].first));
-        mp_strbuf_addch(d->out, ' ');
-        mp_svg_number(d->out, d->g.top);
-        mp_strbuf_addch(d->out, 'v');
-        mp_svg_number(d->out, d->g.plot_height);
-    }
-    mp_strbuf_addstr(d->out, "\"/>\n");
-}
-
 /* ---- the strip of phases ---- */
 
 static void draw_strip(const struct drawing *d, double y, double height, uint32_t first, uint32_t end, unsigned shade, const char *text)
@@ -198,6 +182,27 @@ static void step_name(const char *phase, char *text, size_t size)
         snprintf(text, size, "step %.*s", (int)strcspn(phase + 2, "."), phase + 2);
     else
         snprintf(text, size, "build");
+}
+
+static void draw_phase_lines(const struct drawing *d)
+{
+    enum { MOST_LINES = 80 };
+    const bool all = d->t->n_phases <= MOST_LINES; /* else between steps only, or the lines hide what they divide */
+    mp_strbuf_addstr(d->out, "<path class=\"phase\" d=\"");
+    for (size_t i = 1; i < d->t->n_phases; i++) {
+        char name[32], last[32];
+        step_name(d->t->phases[i].name, name, sizeof name);
+        step_name(d->t->phases[i - 1].name, last, sizeof last);
+        if (!all && strcmp(name, last) == 0)
+            continue;
+        mp_strbuf_addch(d->out, 'M');
+        mp_svg_number(d->out, x_of(d, d->t->phases[i].first));
+        mp_strbuf_addch(d->out, ' ');
+        mp_svg_number(d->out, d->g.top);
+        mp_strbuf_addch(d->out, 'v');
+        mp_svg_number(d->out, d->g.plot_height);
+    }
+    mp_strbuf_addstr(d->out, "\"/>\n");
 }
 
 static void draw_strips(const struct drawing *d)

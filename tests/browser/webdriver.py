@@ -104,11 +104,22 @@ class Browser:
             actions += [{"type": "pointerDown", "button": 0}, move(*middle), move(*drag_to), {"type": "pointerUp", "button": 0}]
         self._call("POST", self.session + "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
 
+    def set_size(self, width, height):
+        self._call("POST", self.session + "/window/rect", {"width": width, "height": height})
+
     def screenshot(self, path, whole=True):
         """The page as PNG: all of it, or what the window shows."""
         if whole:
             height = self.script("return document.documentElement.scrollHeight;")
             width = self.script("return window.innerWidth;")
-            self._call("POST", self.session + "/window/rect", {"width": width, "height": min(height + 20, 12000)})
+            self.set_size(width, min(height + 20, 12000))
         with open(path, "wb") as out:
             out.write(base64.b64decode(self._call("GET", self.session + "/screenshot")))
+
+    def screenshot_of(self, path, x, y, width, height):
+        """A rectangle of the page as PNG, whether the window shows it or not."""
+        clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
+        answer = self._call("POST", self.session + "/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": {
+            "format": "png", "captureBeyondViewport": True, "clip": clip}})
+        with open(path, "wb") as out:
+            out.write(base64.b64decode(answer["data"]))

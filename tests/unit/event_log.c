@@ -103,14 +103,16 @@ static void read_trace_line(struct mp_arena *arena, struct event_log *log, const
     if (strcmp(action, "alloc") == 0) {
         memcpy(live[*n_live].address, address, sizeof address);
         live[(*n_live)++].id = ++*n_allocs;
-        *add_event(arena, log) = (struct recorded_event){true, *n_allocs, bytes, ""};
+        *add_event(arena, log) =
+            (struct recorded_event){true, *n_allocs, bytes, skip_words(line, 4)};
     } else if (strcmp(action, "free_completed") == 0) {
         size_t i = *n_live;
         while (i > 0 && strcmp(live[i - 1].address, address) != 0)
             i--;
         if (i == 0)
             return;
-        *add_event(arena, log) = (struct recorded_event){false, live[i - 1].id, bytes, ""};
+        *add_event(arena, log) =
+            (struct recorded_event){false, live[i - 1].id, bytes, skip_words(line, 4)};
         live[i - 1] = live[--*n_live];
     }
 }

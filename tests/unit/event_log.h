@@ -29,8 +29,8 @@ struct event_log {
  * "#phase". */
 bool event_log_read_labelled(struct mp_arena *arena, const char *path, struct event_log *log,
                              struct memplan_error *err);
-/** A recorded trace: "alloc ADDRESS BYTES STREAM", "free_completed ADDRESS
- * BYTES STREAM". */
+/** A recorded trace: "alloc ADDRESS BYTES STREAM FRAMES", "free_completed
+ * ADDRESS BYTES STREAM FRAMES"; frames may be absent. */
 bool event_log_read_trace(struct mp_arena *arena, const char *path, struct event_log *log,
                           struct memplan_error *err);
 /** Event by event; false with the first difference, both sides, in *difference.

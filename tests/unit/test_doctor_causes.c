@@ -133,8 +133,47 @@ static const struct {
      MP_CAUSE_ACTIVATIONS},
     {"nothing to go by", "RuntimeError: CUDA out of memory.", MP_CAUSE_UNKNOWN},
     {"full of its own tensors, without a traceback",
-     OLD("11.17 GiB", "10.60 GiB", "0.50 MiB", "10.70 GiB"), MP_CAUSE_UNKNOWN},
+     OLD("11.17 GiB", "10.60 GiB", "0.50 MiB", "10.70 GiB"), MP_CAUSE_ACTIVATIONS},
     {"no out-of-memory text at all", "loss 0.31", MP_CAUSE_UNKNOWN},
+    {"nothing but that it trains", "CUDA out of memory when I train it", MP_CAUSE_ACTIVATIONS},
+    {"nothing but that it serves", "CUDA out of memory in inference", MP_CAUSE_MODEL_TOO_LARGE},
+    {"full but for a context, on a small card", OLD("4.00 GiB", "2.88 GiB", "0.60 MiB", "2.95 GiB"),
+     MP_CAUSE_ACTIVATIONS},
+    {"Python's own error", "    x = np.empty(shape)\nMemoryError", MP_CAUSE_HOST_MEMORY},
+    {"the launcher's word for a kill", "[ERROR] ['python', '-u'] exits with return code = -9",
+     MP_CAUSE_HOST_MEMORY},
+    {"a layer named in a constructor",
+     "Traceback (most recent call last):\n  File \"/x/llama.py\", line 103, in __init__\n    "
+     "self.attn = LlamaAttention(config)\ntorch.cuda.OutOfMemoryError: CUDA out of memory.",
+     MP_CAUSE_MODEL_TOO_LARGE},
+    {"the same layer in a step",
+     "Traceback (most recent call last):\n  File \"/x/llama.py\", line 103, in forward\n    x = "
+     "self.attention(x)\ntorch.cuda.OutOfMemoryError: CUDA out of memory.",
+     MP_CAUSE_ACTIVATIONS},
+    {"boxes and anchors",
+     "Traceback (most recent call last):\n  File \"/x/assigner.py\", line 72, in assign\n    "
+     "overlaps = bbox_overlaps(bboxes, gt_bboxes)\nRuntimeError: CUDA error: out of memory",
+     MP_CAUSE_ACTIVATIONS},
+    {"after an epoch, where validation starts",
+     "CUDA out of memory after 1 epoch. When validation starts, it runs out of memory.",
+     MP_CAUSE_EVALUATION},
+    {"resumed, not too large", "CUDA out of memory when I load the model to resume training",
+     MP_CAUSE_CHECKPOINT_IO},
+    {"a late failure with long inputs",
+     "CUDA out of memory after some steps. There are long sequences, max_length is 4096.",
+     MP_CAUSE_ACTIVATIONS},
+    {"a late failure", "CUDA out of memory after some steps.", MP_CAUSE_LEAK},
+    {"a hint about fragmentation, nothing to defragment",
+     "where do I set max_split_size_mb? " OLD("6.00 GiB", "5.18 GiB", "0 bytes", "5.29 GiB"),
+     MP_CAUSE_ACTIVATIONS},
+    {"DeepSpeed's flat pieces",
+     "deepspeed, training of a 13B model: CUDA out of memory. Tried to allocate 12.94 GiB (GPU 1; "
+     "79.35 GiB total capacity; 77.65 GiB already allocated; 316.12 MiB free; 77.66 GiB reserved "
+     "in "
+     "total by PyTorch)",
+     MP_CAUSE_OPTIMIZER_STATE},
+    {"full training on too few cards", "full fine-tuning of a 72B model on 4*A100 80G: OOM",
+     MP_CAUSE_MODEL_TOO_LARGE},
 };
 
 START_TEST(a_rule_leads_to_its_cause)

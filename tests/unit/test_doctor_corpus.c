@@ -9,7 +9,7 @@
 #include "suites.h"
 
 #define FOLDER "tests/data/oom"
-#define REPORTS_MOST 400
+#define REPORTS_MOST 600
 
 struct report {
     char name[128];

@@ -6,7 +6,7 @@
 
 #include "suites.h"
 
-#define NONE UINT64_MAX /* the text does not give it */
+#define NONE   UINT64_MAX /* the text does not give it */
 #define MIB(x) ((uint64_t)((x)*1048576.0 + 0.5))
 #define GIB(x) ((uint64_t)((x)*1073741824.0 + 0.5))
 
@@ -180,6 +180,23 @@ static const struct {
      "PyTorch but unallocated.",
      "torch-2.2", GIB(1.88), GIB(21.96), GIB(1.29), 0, GIB(19.02), GIB(19.02) + GIB(1.32),
      GIB(1.32)},
+    {"a fraction lost in copying", "CUDA out of memory. Tried to allocate 512.\xE2\x80\x94 MiB",
+     "torch", MIB(512), NONE, NONE, NONE, NONE, NONE, NONE},
+    {"one letter for the unit, the count behind it",
+     "failed to allocate 890.06M (933298432 bytes) from device: HIP_ERROR_OutOfMemory", "other",
+     933298432, NONE, NONE, NONE, NONE, NONE, NONE},
+    {"one letter for the unit",
+     "RESOURCE_EXHAUSTED: Out of memory. Attempting to allocate 5.50G. That was not possible.",
+     "other", MIB(5632), NONE, NONE, NONE, NONE, NONE, NONE},
+    {"the size stands where the words are repeated",
+     "DefaultCPUAllocator: not enough memory\n\nRuntimeError: [enforce fail] . "
+     "DefaultCPUAllocator: not enough memory: you tried to allocate 141557760 bytes.",
+     "host", 141557760, NONE, NONE, NONE, NONE, NONE, NONE},
+    {"a verb", "the server OOMs when it starts", "other", NONE, NONE, NONE, NONE, NONE, NONE, NONE},
+    {"cuda in between", "failed because of out of CUDA memory", "other", NONE, NONE, NONE, NONE,
+     NONE, NONE, NONE},
+    {"allocation on device", "torch.OutOfMemoryError: Allocation on device", "cuda-malloc-async",
+     NONE, NONE, NONE, NONE, NONE, NONE, NONE},
 };
 
 static struct mp_oom_message read_bytes(const char *text, size_t length)

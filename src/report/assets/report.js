@@ -159,6 +159,12 @@
                 return;
             const x = event === null ? 0 : xOf(event) - (g.left + g.width * event / t.events);
             const y = g.height * atBytes * (1 / g.bytes - 1 / topBytes);
+            const label = flag.querySelector('text');
+            if (label && event !== null) { /* on the side where there is room */
+                const left = xOf(event) > g.left + g.width * 0.5, at = g.left + g.width * event / t.events;
+                label.setAttribute('x', at + (left ? -0.5 : 0.5) * g.font);
+                label.setAttribute('text-anchor', left ? 'end' : 'start');
+            }
             flag.setAttribute('transform', 'translate(' + x + ' ' + y + ')');
             flag.setAttribute('visibility', event === null || inView(event) ? 'visible' : 'hidden');
         }
