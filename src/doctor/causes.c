@@ -4,7 +4,7 @@
 
 /* A cause with less is not worth naming. */
 #define SCORE_LEAST 2
-/* With less than this the verdict is no more than a hint, and `unknown` is listed, too. */
+/* With less than this the verdict is a hint. */
 #define SCORE_KNOWN 3
 /* What no text tells, in points. */
 #define DOUBT 3
@@ -57,6 +57,17 @@ static void sort(struct mp_verdict *v, size_t n)
     }
 }
 
+/* Is the best cause worth naming first? A hint is when the text reports the failure and says
+ * anything about it: what was seen, or at least what the job does. */
+static bool is_told(const struct mp_doctor_case *c, const struct mp_verdict *best)
+{
+    if (best->score < SCORE_LEAST || best->score >= SCORE_KNOWN) {
+        return best->score >= SCORE_KNOWN;
+    }
+    return c->message.format != MP_OOM_NONE &&
+           (best->line != 0 || c->training || c->inference || c->pictures);
+}
+
 static struct mp_verdict unknown(const struct mp_doctor_case *c, int sum)
 {
     const enum mp_oom_format format = c->message.format;
@@ -96,19 +107,12 @@ size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdict
         n++;
     }
     size_t out = 0;
-    /* a hint about a failure that the text does report is worth more than none; about one that it
-     * does not, it is not */
-    const bool weak = n == 0 || all[0].score < SCORE_KNOWN;
-    const bool told = n > 0 && (!weak || c->message.format != MP_OOM_NONE);
-    if (!told) {
+    if (!is_told(c, &all[0])) {
         verdicts[out++] = unknown(c, sum);
     }
     for (size_t i = 0; i < n; i++) {
         all[i].confidence = (double)all[i].score / sum;
         verdicts[out++] = all[i];
-    }
-    if (told && weak) {
-        verdicts[out++] = unknown(c, sum);
     }
     return out;
 }

@@ -71,16 +71,16 @@ struct mp_doctor_case {
     struct mp_oom_message message;
     struct mp_doctor_summary summary;
     struct mp_doctor_smi smi;
-    bool distributed; /* several processes work together: ranks, torchrun, NCCL, DeepSpeed, FSDP */
-    bool single_card; /* the text says so */
+    bool distributed;  /* several processes work together: ranks, torchrun, NCCL, DeepSpeed, FSDP */
+    bool single_card;  /* the text says so */
     bool flat_buffers; /* DeepSpeed: gradients and state lie in a few large tensors */
     bool full;         /* all parameters are trained */
     unsigned n_cards;  /* "8xA100", "4 * A800"; 0: not said */
     bool training, inference; /* what the text says the job does; both may be unknown */
-    bool pictures;            /* it makes or reads images: its tensors, not its weights, are large */
-    double n_params_1e9;      /* largest model size named ("13b"); 0: none */
-    unsigned nominal_gb;      /* of a card the text names; 0: none */
-    double bytes_per_weight;  /* as far as the text says: 4, 2 (also when it does not), 1 or 0.5 */
+    bool pictures;           /* it makes or reads images: its tensors, not its weights, are large */
+    double n_params_1e9;     /* largest model size named ("13b"); 0: none */
+    unsigned nominal_gb;     /* of a card the text names; 0: none */
+    double bytes_per_weight; /* as far as the text says: 4, 2 (also when it does not), 1 or 0.5 */
     size_t n_evidence;
     struct mp_evidence evidence[MP_EVIDENCE_MAX];
 };

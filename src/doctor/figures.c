@@ -29,7 +29,8 @@ static size_t message_line(const struct mp_doctor_case *c)
     return c->message.line + 1;
 }
 
-#define DESKTOP_PART 12 /* of a card: half a GiB of 6 */
+#define COMMON_CARD  80e9 /* bytes */
+#define DESKTOP_PART 12   /* of a card: half a GiB of 6 */
 
 #define FIGURE(c, cause, weight, ...)                                                              \
     mp_evidence_add(c, MP_CAUSE_##cause, MP_EVIDENCE_FIGURE, weight, message_line(c), __VA_ARGS__)
@@ -183,6 +184,9 @@ static void by_rest(struct mp_doctor_case *c)
     const uint64_t excess = m->outside.bytes - allowance;
     const double share = frac(excess, total);
     int weight = share >= 0.5 ? 9 : share >= 0.25 ? 7 : share >= 0.1 ? 5 : 2;
+    if (excess < MP_GIB) {
+        weight = MP_MIN(weight, 3); /* on a small card a desktop, or more libraries than usual */
+    }
     if (had_room(m)) {
         weight = MP_MIN(weight, 2); /* whatever others hold, enough was left */
     }
@@ -310,8 +314,8 @@ static void by_fragmentation(struct mp_doctor_case *c)
     }
     /* a margin that a few small allocations would eat is no remedy */
     if (u < 64 * MP_MIB || share < 0.05) {
-        FIGURE(c, FRAGMENTATION, -3, "only %s reserved but unallocated: there is little to defragment",
-               gib(c, u));
+        FIGURE(c, FRAGMENTATION, -3,
+               "only %s reserved but unallocated: there is little to defragment", gib(c, u));
         return;
     }
     int weight = share >= 0.35 ? 7 : share >= 0.2 ? 5 : share >= 0.1 ? 3 : 1;
@@ -384,8 +388,7 @@ static double share_allocated(const struct mp_oom_message *m)
 {
     const double share = frac(m->allocated.bytes, m->capacity.bytes);
     if (!m->outside.known || m->outside.bytes >= m->capacity.bytes || m->n_processes > 0 ||
-        had_room(m) ||
-        m->outside.bytes > context_allowance(m) + m->capacity.bytes / DESKTOP_PART) {
+        had_room(m) || m->outside.bytes > context_allowance(m) + m->capacity.bytes / DESKTOP_PART) {
         return share;
     }
     const double left = frac(m->allocated.bytes, m->capacity.bytes - m->outside.bytes);
@@ -404,8 +407,7 @@ static void by_allocated(struct mp_doctor_case *c)
     const double share = share_allocated(m);
     const enum mp_cause frame = cause_of_frame(c);
     if (share >= 0.75 && frame != MP_CAUSE_UNKNOWN && frame != MP_CAUSE_OTHER_PROCESS) {
-        mp_evidence_add(c, frame, MP_EVIDENCE_FIGURE, 1, message_line(c),
-                        FILLS, 100 * share);
+        mp_evidence_add(c, frame, MP_EVIDENCE_FIGURE, 1, message_line(c), FILLS, 100 * share);
         FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
         return;
     }
@@ -416,17 +418,13 @@ static void by_allocated(struct mp_doctor_case *c)
                gib(c, m->allocated.bytes), gib(c, m->capacity.bytes));
     } else if (share >= 0.75) {
         /* a job that does not train holds mostly weights */
-        FIGURE(c, ACTIVATIONS,
-               c->inference  ? 1
-               : c->training ? 3
-                             : 2,
-               FILLS, 100 * share);
-        FIGURE(c, MODEL_TOO_LARGE, c->inference ? 2 : 1,
-               FILLS, 100 * share);
+        FIGURE(c, ACTIVATIONS, c->inference ? 1 : c->training ? 3 : 2, FILLS, 100 * share);
+        FIGURE(c, MODEL_TOO_LARGE, c->inference ? 2 : 1, FILLS, 100 * share);
         FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
     } else if (m->reserved.known && frac(m->reserved.bytes, m->capacity.bytes) >= 0.75) {
         FIGURE(c, OTHER_PROCESS, -1, "the job's own allocator holds %s", gib(c, m->reserved.bytes));
-        if (frac(m->reserved.bytes - MP_MIN(m->allocated.bytes, m->reserved.bytes),
+        if (frame == MP_CAUSE_UNKNOWN &&
+            frac(m->reserved.bytes - MP_MIN(m->allocated.bytes, m->reserved.bytes),
                  m->reserved.bytes) < 0.2) {
             FIGURE(c, ACTIVATIONS, 2, "the job's own allocator holds %s of the card's %s",
                    gib(c, m->reserved.bytes), gib(c, m->capacity.bytes));
@@ -440,6 +438,12 @@ static void by_model_size(struct mp_doctor_case *c)
 {
     const struct mp_oom_message *const m = &c->message;
     const double total = m->capacity.known ? (double)m->capacity.bytes : c->nominal_gb * 1e9;
+    if (c->n_params_1e9 > 0 && total <= 0 &&
+        c->n_params_1e9 * 1e9 * c->bytes_per_weight > COMMON_CARD) {
+        FIGURE(c, MODEL_TOO_LARGE, 2,
+               "%.3g billion parameters of %g bytes do not fit any one of the common cards",
+               c->n_params_1e9, c->bytes_per_weight);
+    }
     if (c->n_params_1e9 <= 0 || total <= 0) {
         return;
     }
@@ -447,10 +451,11 @@ static void by_model_size(struct mp_doctor_case *c)
                  adam = c->n_params_1e9 * 16e9;
     const bool sharded = c->distributed && !c->single_card;
     if (c->training && c->n_cards > 1 && c->full && adam > 0.85 * total * c->n_cards) {
-        FIGURE(c, MODEL_TOO_LARGE, 4,
-               "%.3g billion parameters take %.0f GB with gradients and Adam's state, %u cards have "
-               "%.0f GB",
-               c->n_params_1e9, adam / 1e9, c->n_cards, total * c->n_cards / 1e9);
+        FIGURE(
+            c, MODEL_TOO_LARGE, 4,
+            "%.3g billion parameters take %.0f GB with gradients and Adam's state, %u cards have "
+            "%.0f GB",
+            c->n_params_1e9, adam / 1e9, c->n_cards, total * c->n_cards / 1e9);
         FIGURE(c, OPTIMIZER_STATE, 3, "Adam's state for %.3g billion parameters is %.0f GB in fp32",
                c->n_params_1e9, c->n_params_1e9 * 8);
     } else if (weights >= 0.85 * total) {

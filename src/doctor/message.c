@@ -554,6 +554,13 @@ static const struct {
     {"outofmemoryerror", MP_OOM_TORCH_SHORT, NULL},
     {"runoutofmemory", MP_OOM_TORCH_SHORT, NULL},
     {"outofmemory", MP_OOM_OTHER, NULL},
+    {"outofcudamemory", MP_OOM_OTHER, NULL},
+    {"outofgpumemory", MP_OOM_OTHER, NULL},
+    {"outofvram", MP_OOM_OTHER, NULL},
+    {"notenoughvram", MP_OOM_OTHER, NULL},
+    {"notenoughgpumemory", MP_OOM_OTHER, NULL},
+    {"insufficientvram", MP_OOM_OTHER, NULL},
+    {"insufficientgpumemory", MP_OOM_OTHER, NULL},
     {"cudamemoryerror", MP_OOM_TORCH_SHORT, NULL},
     {"\xE7\x88\x86\xE6\x98\xBE\xE5\xAD\x98", MP_OOM_OTHER, NULL}, /* bursts the GPU's memory */
     {"\xE6\x98\xBE\xE5\xAD\x98\xE4\xB8\x8D\xE8\xB6\xB3", MP_OOM_OTHER,
@@ -626,6 +633,63 @@ static void read_marks(struct mp_oom_message *m, const struct mp_doctor_text *te
             }
             break;
         }
+        }
+    }
+}
+
+/* "512.\xE2\x80\x94mib", "5.81g": what copying and other programs make of a size. */
+static bool loose_size_read(const char *at, const char *end, uint64_t *bytes)
+{
+    static const struct {
+        char letter;
+        unsigned shift;
+    } letters[] = {{'k', 10}, {'m', 20}, {'g', 30}, {'t', 40}};
+    uint64_t whole, fraction, scale;
+    bool absurd;
+    at += at < end && (*at == ':' || *at == '(' || *at == '=');
+    const char *exact = at;
+    if (mp_oom_size_read(&exact, end, bytes)) {
+        return *bytes != UINT64_MAX;
+    }
+    at = number_read(at, end, &whole, &fraction, &scale, &absurd);
+    if (at == NULL || absurd) {
+        return false;
+    }
+    for (int i = 0; i < 8 && at < end && (*at == '.' || *at == '-' || (unsigned char)*at >= 0x80);
+         i++) {
+        at++;
+    }
+    for (size_t i = 0; i < MP_ARRAY_LEN(letters) && at < end; i++) {
+        if (*at != letters[i].letter) {
+            continue;
+        }
+        const uint64_t unit = UINT64_C(1) << letters[i].shift;
+        const bool ends = at + 1 < end && (at[1] < 'a' || at[1] > 'z' || at[1] == 'b' ||
+                                           starts_with(at + 1, end, "ib"));
+        const uint64_t part = fraction * (unit >> 10) / scale * 1024;
+        return ends && mp_mul_u64(whole, unit, bytes) && mp_add_u64(*bytes, part, bytes);
+    }
+    return false;
+}
+
+/* A request that stands apart from the words that gave the format. */
+static void read_request_elsewhere(struct mp_oom_message *m, const struct mp_doctor_text *text)
+{
+    static const char *const words[] = {request_words, "tryingtoallocate", "attemptingtoallocate",
+                                        "failedtoallocate", "unabletoallocate"};
+    const char *const begin = text->squeezed, *const end = begin + text->squeezed_len;
+    for (size_t i = 0; i < MP_ARRAY_LEN(words) && !m->requested.known; i++) {
+        const char *at = begin;
+        while ((at = mp_doctor_find(at, (size_t)(end - at), words[i])) != NULL) {
+            uint64_t bytes;
+            at += strlen(words[i]);
+            const char *const exact = memchr(at, '(', MP_MIN((size_t)(end - at), (size_t)16));
+            const char *p = exact != NULL ? exact + 1 : at;
+            if ((exact != NULL && mp_oom_size_read(&p, end, &bytes) && bytes != UINT64_MAX) ||
+                loose_size_read(at, end, &bytes)) {
+                m->requested = (struct mp_oom_bytes){true, bytes};
+                break;
+            }
         }
     }
 }
@@ -750,7 +814,9 @@ static void read_abbreviation(struct mp_oom_message *m, const struct mp_doctor_t
     for (const char *at = begin; (at = mp_doctor_find(at, (size_t)(end - at), "oom")) != NULL;
          at += 3) {
         const bool begins = at == begin || !((at[-1] >= 'a' && at[-1] <= 'z') || at[-1] == '_');
-        const bool ends = at + 3 == end || !((at[3] >= 'a' && at[3] <= 'z') || at[3] == '_');
+        const char *behind = at + 3;
+        behind += end - behind >= 1 && *behind == 's'; /* "it OOMs" */
+        const bool ends = behind == end || !((*behind >= 'a' && *behind <= 'z') || *behind == '_');
         if (begins && ends) {
             m->format = MP_OOM_OTHER;
             m->line = mp_doctor_text_plain_line(text, (size_t)(at - begin));
@@ -772,6 +838,9 @@ void mp_oom_message_read(struct mp_oom_message *m, const struct mp_doctor_text *
     }
     if (m->format != MP_OOM_NONE) {
         m->seen |= UINT32_C(1) << m->format;
+    }
+    if (m->format != MP_OOM_NONE && !m->requested.known) {
+        read_request_elsewhere(m, text);
     }
     refine_by_prelog(m, text);
     m->hip = mp_doctor_find(text->squeezed, text->squeezed_len, "hipoutofmemory") != NULL;

@@ -8,6 +8,8 @@
 #define TOGETHER(c, cause, weight, line, ...)                                                      \
     mp_evidence_add(c, cause, MP_EVIDENCE_FIGURE, weight, line, __VA_ARGS__)
 
+#define STRONG 6 /* beside this much evidence, what is merely common is no second opinion */
+
 static int sum(const struct mp_doctor_case *c, enum mp_cause cause)
 {
     int points = 0;
@@ -57,6 +59,11 @@ static void resumed(struct mp_doctor_case *c)
                  -word_points(c, MP_CAUSE_MODEL_TOO_LARGE, "load", &ignored), line,
                  "what is resumed had fitted before");
     }
+    if (sum(c, MP_CAUSE_CHECKPOINT_IO) >= 4) {
+        TOGETHER(c, MP_CAUSE_OPTIMIZER_STATE,
+                 -(word_points(c, MP_CAUSE_OPTIMIZER_STATE, "optimizer state", &ignored) + 1) / 2,
+                 line, "the optimizer's state is what a checkpoint holds");
+    }
 }
 
 /* Inputs of varying length: the longest comes late, and so does the failure. */
@@ -77,12 +84,18 @@ static void late_input(struct mp_doctor_case *c)
 /* What most jobs of a kind die of, as a hint that any evidence outweighs. */
 static void base_rate(struct mp_doctor_case *c)
 {
+    for (int cause = 0; cause < MP_CAUSES; cause++) {
+        if (sum(c, (enum mp_cause)cause) >= STRONG) {
+            return;
+        }
+    }
     const enum mp_oom_format format = c->message.format;
     if (format == MP_OOM_NONE || format == MP_OOM_HOST || format == MP_OOM_NCCL ||
         format == MP_OOM_OVER_1EB || format == MP_OOM_SNAPSHOT) {
         return;
     }
-    const int activations = sum(c, MP_CAUSE_ACTIVATIONS), weights = sum(c, MP_CAUSE_MODEL_TOO_LARGE);
+    const int activations = sum(c, MP_CAUSE_ACTIVATIONS),
+              weights = sum(c, MP_CAUSE_MODEL_TOO_LARGE);
     const bool large_tensors = c->training || c->pictures || !c->inference;
     if (large_tensors && activations >= 0 && activations < 2) {
         TOGETHER(c, MP_CAUSE_ACTIVATIONS, 2 - activations, 0,

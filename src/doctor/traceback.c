@@ -230,7 +230,6 @@ static const struct rule phases[] = {
     {"in val\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
     {"in eval\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through evaluation"},
     {"in valid\n", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
-    {"epochval", MP_CAUSE_EVALUATION, 5, "the traceback runs through validation"},
     {"eval_loss =", MP_CAUSE_EVALUATION, 4, "the traceback runs through evaluation"},
     {"val_loss =", MP_CAUSE_EVALUATION, 4, "the traceback runs through validation"},
 };

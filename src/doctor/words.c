@@ -61,7 +61,7 @@ static const struct phrase code_phrases[] = {
 static const struct phrase phrases[] = {
     /* a leak is told as growth over time, or as the code that keeps graphs */
     {"memory leak*", MP_CAUSE_LEAK, 4},
-    {"leak*", MP_CAUSE_LEAK, 2},
+    {"leak*", MP_CAUSE_LEAK, 1},
     {"keeps increasing", MP_CAUSE_LEAK, 4},
     {"keep increasing", MP_CAUSE_LEAK, 4},
     {"keeps growing", MP_CAUSE_LEAK, 4},
@@ -98,6 +98,14 @@ static const struct phrase phrases[] = {
     {"memory .. build* up", MP_CAUSE_LEAK, 4},
     {"memory .. goes up", MP_CAUSE_LEAK, 3},
     {"keeps allocating", MP_CAUSE_LEAK, 4},
+    {"increasing memory", MP_CAUSE_LEAK, 4},
+    {"memory increas*", MP_CAUSE_LEAK, 3},
+    {"every trial", MP_CAUSE_LEAK,
+     3}, /* many models in one process: something keeps the last one */
+    {"each trial", MP_CAUSE_LEAK, 3},
+    {"trials", MP_CAUSE_LEAK, 2},
+    {"hyperparam* search", MP_CAUSE_LEAK, 2},
+    {"clear* of memory", MP_CAUSE_LEAK, 2},
     {"eventually", MP_CAUSE_LEAK, 2},
     {"runs fine for", MP_CAUSE_LEAK, 3},
     {"works fine for", MP_CAUSE_LEAK, 2},
@@ -192,7 +200,6 @@ static const struct phrase phrases[] = {
     {"when evaluating", MP_CAUSE_EVALUATION, 5},
     {"trainer.evaluate", MP_CAUSE_EVALUATION, 4},
     {"evalu*", MP_CAUSE_EVALUATION, 2},
-    {"epochval", MP_CAUSE_EVALUATION, 3},
     {"val step*", MP_CAUSE_EVALUATION, 3},
     {"val loop", MP_CAUSE_EVALUATION, 3},
     {"val epoch", MP_CAUSE_EVALUATION, 3},
@@ -210,6 +217,8 @@ static const struct phrase phrases[] = {
     {"predict*", MP_CAUSE_EVALUATION, 1},
     {"when validating", MP_CAUSE_EVALUATION, 5},
     {"when validation", MP_CAUSE_EVALUATION, 4},
+    {"validating", MP_CAUSE_EVALUATION, 4},
+    {"evaluating", MP_CAUSE_EVALUATION, 3},
     {"when evaluation", MP_CAUSE_EVALUATION, 4},
     {"when doing val", MP_CAUSE_EVALUATION, 4},
     {"while evaluating", MP_CAUSE_EVALUATION, 5},
@@ -256,6 +265,14 @@ static const struct phrase phrases[] = {
     {"load state dict", MP_CAUSE_CHECKPOINT_IO, 2},
     {"restor* .. checkpoint", MP_CAUSE_CHECKPOINT_IO, 4},
     {"reload* .. model", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"load state", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"save state", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"load .. memory .. doubl*", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"doubl* .. memory", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"memory .. doubl*", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"twice .. memory", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"surge* .. load*", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"trained model", MP_CAUSE_CHECKPOINT_IO, 1},
     {"merging", MP_CAUSE_CHECKPOINT_IO, 3},
     {"lora merg*", MP_CAUSE_CHECKPOINT_IO, 3},
     {"merg* .. weights", MP_CAUSE_CHECKPOINT_IO, 3},
@@ -281,6 +298,11 @@ static const struct phrase phrases[] = {
     {"model .. cannot fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
     {"fit in", MP_CAUSE_MODEL_TOO_LARGE, 1},
     {"model .. not fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"not fit", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"big models", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"large models", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"loading checkpoint", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"only use* 1 gpu", MP_CAUSE_MODEL_TOO_LARGE, 2},
     {"model .. won't fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
     {"weight loading", MP_CAUSE_MODEL_TOO_LARGE, 4},
     {"loading .. weights", MP_CAUSE_MODEL_TOO_LARGE, 3},
@@ -335,6 +357,9 @@ static const struct phrase phrases[] = {
     {"smaller batch", MP_CAUSE_ACTIVATIONS, 3},
     {"larger batch", MP_CAUSE_ACTIVATIONS, 3},
     {"image size", MP_CAUSE_ACTIVATIONS, 3},
+    {"size of .. image*", MP_CAUSE_ACTIVATIONS, 3},
+    {"input .. is large", MP_CAUSE_ACTIVATIONS, 3},
+    {"input .. is big", MP_CAUSE_ACTIVATIONS, 3},
     {"img size", MP_CAUSE_ACTIVATIONS, 3},
     {"large image*", MP_CAUSE_ACTIVATIONS, 4},
     {"image .. too big", MP_CAUSE_ACTIVATIONS, 4},
@@ -459,7 +484,8 @@ static const struct phrase phrases[] = {
     {"wrong gpu", MP_CAUSE_OTHER_PROCESS, 3},
     {"kill* .. process*", MP_CAUSE_OTHER_PROCESS, 3},
     {"kill -9", MP_CAUSE_OTHER_PROCESS, 3},
-    {"fuser", MP_CAUSE_OTHER_PROCESS, 3},
+    {"fuser", MP_CAUSE_OTHER_PROCESS, 4},
+    {"/dev/nvidia0: ", MP_CAUSE_OTHER_PROCESS, 3}, /* its output */
     {"restart* .. kernel", MP_CAUSE_OTHER_PROCESS, 4},
     {"restart* .. notebook", MP_CAUSE_OTHER_PROCESS, 3},
     {"jupyter", MP_CAUSE_OTHER_PROCESS, 1},
@@ -499,6 +525,8 @@ static const struct phrase phrases[] = {
     {"rank 0 gpu", MP_CAUSE_CONTEXT, 2},
     {"small part .. gpu 0", MP_CAUSE_CONTEXT, 4},
     {"memory of gpu 0", MP_CAUSE_CONTEXT, 2},
+    {"to gpu 0", MP_CAUSE_CONTEXT, 3},
+    {"don't use gpu 0", MP_CAUSE_CONTEXT, 3},
     {"gpu 0 always", MP_CAUSE_CONTEXT, 3},
     {"gpu 0 .. other gpu*", MP_CAUSE_CONTEXT, 3},
     {"gpu 0 out of memory", MP_CAUSE_CONTEXT, 3},
@@ -548,8 +576,8 @@ static const struct phrase phrases[] = {
     {"sft full", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"full sft", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"freez*", MP_CAUSE_OPTIMIZER_STATE, 2}, /* what is frozen has no gradient and no state */
-    {"full\xE5\xBE\xAE\xE8\xB0\x83", MP_CAUSE_OPTIMIZER_STATE, 3},         /* full tuning */
-    {"\xE5\x85\xA8\xE9\x87\x8F", MP_CAUSE_OPTIMIZER_STATE, 2},             /* all, full */
+    {"full\xE5\xBE\xAE\xE8\xB0\x83", MP_CAUSE_OPTIMIZER_STATE, 3}, /* full tuning */
+    {"\xE5\x85\xA8\xE9\x87\x8F", MP_CAUSE_OPTIMIZER_STATE, 2},     /* all, full */
     {"adamw .. memory", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"offload* .. optimizer", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"8bit adam", MP_CAUSE_OPTIMIZER_STATE, 2},
@@ -591,7 +619,6 @@ static const struct phrase phrases[] = {
     {"error 1455", MP_CAUSE_HOST_MEMORY, 6},
     {"swap", MP_CAUSE_HOST_MEMORY, 3},
     {"wsl*", MP_CAUSE_HOST_MEMORY, 3},
-    {"wsl2", MP_CAUSE_HOST_MEMORY, 2},
     {"wslconfig", MP_CAUSE_HOST_MEMORY, 3},
     {"ulimit", MP_CAUSE_HOST_MEMORY, 3},
     {"system memory", MP_CAUSE_HOST_MEMORY, 2},
@@ -626,7 +653,7 @@ static const struct phrase phrases[] = {
     {"cpu out of memory", MP_CAUSE_HOST_MEMORY, 5},
     {"cpu ram", MP_CAUSE_HOST_MEMORY, 3},
     {"shared memory", MP_CAUSE_HOST_MEMORY, 3},
-    {"cpu\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4},                         /* memory */
+    {"cpu\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4},                      /* memory */
     {"\xE7\xB3\xBB\xE7\xBB\x9F\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4}, /* system's */
     {"\xE5\x85\xB1\xE4\xBA\xAB\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4}, /* shared */
     {"virtual memory", MP_CAUSE_HOST_MEMORY, 1},
@@ -681,18 +708,21 @@ static const char *const training_words[] = {"train*",
 static const char *const inference_words[] = {"inference", "generate", "sampling", "demo",
                                               "webui",     "serving",  "txt2img"};
 
-static const char *const picture_words[] = {"webui", "txt2img", "img2img", "upscal*", "hires*",
+static const char *const picture_words[] = {"webui", "txt2img",   "img2img", "upscal*",   "hires*",
                                             "vae",   "diffusion", "comfyui", "resolution"};
 
 static const char *const flat_words[] = {"deepspeed", "zero2", "zero3", "zero 2", "zero 3"};
-static const char *const full_words[] = {"full fine*", "full tun*", "full param*",
-                                         "full",       "\xE5\x85\xA8\xE5\x8F\x82",
+static const char *const full_words[] = {"full fine*",
+                                         "full tun*",
+                                         "full param*",
+                                         "full",
+                                         "\xE5\x85\xA8\xE5\x8F\x82",
                                          "\xE5\x85\xA8\xE9\x87\x8F"};
 /* Behind a number: cards of a machine. */
-static const char *const count_words[] = {"x a100", "xa100", "*a100", "* a100", "x h100", "xh100",
-                                          "*h100",  "x a800", "xa800", "*a800", "* a800", "x v100",
-                                          "xv100",  "*v100", "x h800", "*h800", "x h20",  "x 3090",
-                                          "*3090",  "x 4090", "*4090", "xl40*", "x l40*"};
+static const char *const count_words[] = {
+    "x a100", "xa100",  "*a100",  "* a100", "x h100", "xh100", "*h100",  "x a800",
+    "xa800",  "*a800",  "* a800", "x v100", "xv100",  "*v100", "x h800", "*h800",
+    "x h20",  "x 3090", "*3090",  "x 4090", "*4090",  "xl40*", "x l40*"};
 
 static const char *const four_bit_words[] = {"load in 4bit", "4bit",  "4 bit", "int4",
                                              "nf4",          "qlora", "gptq",  "awq"};
@@ -1066,9 +1096,8 @@ static unsigned number_of_cards(const struct window *w)
         while (at < w->length && w->text[at] == ' ') {
             at++;
         }
-        for (size_t k = 0; w->text[i - 1] >= '1' && w->text[i - 1] <= '9' &&
-                           k < MP_ARRAY_LEN(count_words);
-             k++) {
+        for (size_t k = 0;
+             w->text[i - 1] >= '1' && w->text[i - 1] <= '9' && k < MP_ARRAY_LEN(count_words); k++) {
             if (match(w->text + at, end, count_words[k])) {
                 const bool tens = i > 1 && w->text[i - 2] >= '0' && w->text[i - 2] <= '9';
                 return (unsigned)(w->text[i - 1] - '0') +
