@@ -17,7 +17,7 @@
 /* In the order of `memplan help`. */
 #define MP_CLI_COMMAND_MAP(X)                                                                      \
     X(fit)                                                                                         \
-    X(sweep) X(plan) X(compare) X(replay) X(diagnose) X(nccl) X(validate) X(list) X(completion)    \
+    X(sweep) X(merge) X(plan) X(compare) X(replay) X(diagnose) X(nccl) X(validate) X(list) X(completion)    \
         X(help)
 
 #define X(name)                                                                                    \

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+#include "base/strbuf.h"
+
 struct change {
     const char *what;
     /** Change run; false: does not apply. Fills setting. */
@@ -134,6 +136,158 @@ static bool max_split(struct mp_run *run, char *setting, size_t size)
     return true;
 }
 
+/* ---- data parallelism ---- */
+
+static bool with_buckets(const struct mp_run *run) { return run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1; }
+
+/* "--ddp '{...}'" with every argument that is not PyTorch's default. */
+static void ddp_setting(const struct mp_run *run, char *setting, size_t size)
+{
+    const struct mp_ddp_options *ddp = &run->ddp;
+    char space[160];
+    struct mp_strbuf text = {space, 0, sizeof space, false};
+    if (ddp->bucket_cap_mb > 0)
+        mp_strbuf_addf(&text, ", bucket_cap_mb: %g", ddp->bucket_cap_mb);
+    if (ddp->gradient_as_bucket_view)
+        mp_strbuf_addstr(&text, ", gradient_as_bucket_view: true");
+    if (ddp->static_graph)
+        mp_strbuf_addstr(&text, ", static_graph: true");
+    if (ddp->find_unused_parameters)
+        mp_strbuf_addstr(&text, ", find_unused_parameters: true");
+    if (ddp->no_sync)
+        mp_strbuf_addstr(&text, ", no_sync: true");
+    if (ddp->compression != MP_COMPRESSION_NONE)
+        mp_strbuf_addf(&text, ", compression: %s", mp_compression_text(ddp->compression));
+    snprintf(setting, size, "--ddp '{%.140s}'", text.len ? mp_strbuf_text(&text) + 2 : "");
+}
+
+static bool gradients_as_views(struct mp_run *run, char *setting, size_t size)
+{
+    if (!with_buckets(run) || run->ddp.gradient_as_bucket_view)
+        return false;
+    run->ddp.gradient_as_bucket_view = true;
+    ddp_setting(run, setting, size);
+    return true;
+}
+
+static bool small_buckets(struct mp_run *run, char *setting, size_t size)
+{
+    enum { SMALL_MB = 5 };
+    if (!with_buckets(run) || (run->ddp.bucket_cap_mb > 0 && run->ddp.bucket_cap_mb <= SMALL_MB))
+        return false;
+    run->ddp.bucket_cap_mb = SMALL_MB;
+    ddp_setting(run, setting, size);
+    return true;
+}
+
+static bool compress(struct mp_run *run, char *setting, size_t size)
+{
+    if (!with_buckets(run) || run->ddp.compression != MP_COMPRESSION_NONE || run->precision == MP_PRECISION_BF16 ||
+        run->precision == MP_PRECISION_FP16)
+        return false;
+    run->ddp.compression = MP_COMPRESSION_FP16;
+    ddp_setting(run, setting, size);
+    return true;
+}
+
+static bool spread_state(struct mp_run *run, char *setting, size_t size)
+{
+    if (run->parallel != MP_PARALLEL_DDP || run->world < 2 || run->optimizer != MP_OPTIMIZER_ADAMW_FOREACH)
+        return false;
+    run->parallel = MP_PARALLEL_ZERO1;
+    snprintf(setting, size, "--data-parallel zero1");
+    return true;
+}
+
+static bool scatter_and_gather(struct mp_run *run, char *setting, size_t size)
+{
+    if (!with_buckets(run) || run->world < 2)
+        return false;
+    run->parallel = MP_PARALLEL_FSDP2;
+    snprintf(setting, size, "--data-parallel fsdp2");
+    return true;
+}
+
+static bool all_reduce(struct mp_run *run, char *setting, size_t size)
+{
+    if (run->parallel != MP_PARALLEL_FSDP2 || run->world < 2 || run->fsdp.offload)
+        return false;
+    run->parallel = MP_PARALLEL_DDP;
+    snprintf(setting, size, "--data-parallel ddp");
+    return true;
+}
+
+/* DeepSpeed keeps fp32 masters beside weights of a half type; autocast is not its way. */
+static bool deepspeed_stage(struct mp_run *run, int stage, char *setting, size_t size)
+{
+    const int now = run->deepspeed.stage;
+    const bool half = run->precision == MP_PRECISION_BF16 || run->precision == MP_PRECISION_FP16;
+    if (run->parallel == MP_PARALLEL_NONE || run->world < 2 || run->lora || now >= stage || (!half && !run->gpu->bf16))
+        return false;
+    if (now == 0) {
+        mp_deepspeed_options_init(&run->deepspeed, stage);
+        run->precision = half ? run->precision : MP_PRECISION_BF16;
+    }
+    run->deepspeed.stage = stage;
+    run->parallel = (enum mp_parallel_kind)(MP_PARALLEL_DEEPSPEED_ZERO1 + stage - 1);
+    if (now)
+        snprintf(setting, size, "\"stage\": %d in the deepspeed file", stage);
+    else
+        snprintf(setting, size, "--data-parallel deepspeed-zero%d --precision %s", stage, mp_precision_text(run->precision));
+    return true;
+}
+
+static bool deepspeed_2(struct mp_run *run, char *setting, size_t size) { return deepspeed_stage(run, 2, setting, size); }
+
+static bool deepspeed_3(struct mp_run *run, char *setting, size_t size) { return deepspeed_stage(run, 3, setting, size); }
+
+static const char *yes_no(bool yes) { return yes ? "true" : "false"; }
+
+static void fsdp_setting(const struct mp_run *run, char *setting, size_t size)
+{
+    const struct mp_fsdp_options *fsdp = &run->fsdp;
+    char reshard[24];
+    if (fsdp->reshard_to > 0)
+        snprintf(reshard, sizeof reshard, "%" PRId64, fsdp->reshard_to);
+    else
+        snprintf(reshard, sizeof reshard, "%s", yes_no(!fsdp->keep_unsharded));
+    snprintf(setting, size, "--fsdp '{reshard_after_forward: %s, mixed_precision: %s, offload: %s, replicas: %" PRId64 "}'", reshard,
+             yes_no(fsdp->mixed_precision), yes_no(fsdp->offload), fsdp->replicas);
+}
+
+static bool reshard(struct mp_run *run, char *setting, size_t size)
+{
+    if (run->parallel != MP_PARALLEL_FSDP2 || run->world < 2)
+        return false;
+    run->fsdp.keep_unsharded = !run->fsdp.keep_unsharded;
+    run->fsdp.reshard_to = 0;
+    fsdp_setting(run, setting, size);
+    return true;
+}
+
+static bool fsdp_mixed_precision(struct mp_run *run, char *setting, size_t size)
+{
+    if (run->parallel != MP_PARALLEL_FSDP2 || run->fsdp.mixed_precision || run->precision != MP_PRECISION_FP32)
+        return false;
+    run->fsdp.mixed_precision = true;
+    fsdp_setting(run, setting, size);
+    return true;
+}
+
+static bool offload(struct mp_run *run, char *setting, size_t size)
+{
+    if (run->parallel == MP_PARALLEL_FSDP2 && !run->fsdp.offload) {
+        run->fsdp.offload = true;
+        fsdp_setting(run, setting, size);
+        return true;
+    }
+    if (run->deepspeed.stage < 2 || run->deepspeed.offload_optimizer)
+        return false;
+    run->deepspeed.offload_optimizer = true;
+    snprintf(setting, size, "\"offload_optimizer\": {\"device\": \"cpu\"} in the deepspeed file");
+    return true;
+}
+
 static const struct change changes[] = {
     {"recompute activations of every block", checkpoint_full},
     {"half the micro-batch, twice the accumulation", smaller_batch},
@@ -148,6 +302,17 @@ static const struct change changes[] = {
     {"do not keep losses with their graphs", drop_losses},
     {"growing segments", expandable},
     {"do not split large blocks", max_split},
+    {"gradients as views of the buckets", gradients_as_views},
+    {"small buckets", small_buckets},
+    {"gradients compressed for the all-reduce", compress},
+    {"optimizer state spread over the ranks", spread_state},
+    {"reduce-scatter and all-gather, not all-reduce", scatter_and_gather},
+    {"all-reduce, not reduce-scatter and all-gather", all_reduce},
+    {"ZeRO stage 2", deepspeed_2},
+    {"ZeRO stage 3", deepspeed_3},
+    {"reshard after forward, or not", reshard},
+    {"bf16 in forward and backward", fsdp_mixed_precision},
+    {"weights, gradients or state on the host", offload},
 };
 
 /* The card without a limit: what the job would take if it could. */

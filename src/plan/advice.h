@@ -5,11 +5,11 @@
 
 #include "plan/evaluate.h"
 
-#define MP_MAX_ADVICE 16
+#define MP_MAX_ADVICE 24
 
 struct mp_advice {
     const char *what;    /* "checkpoint every block" */
-    char setting[96];    /* "--checkpoint full": what to type */
+    char setting[160];   /* "--checkpoint full": what to type */
     uint64_t device_used_bytes, reserved_bytes;
     int64_t saves_bytes; /* of device-used bytes; negative: it takes more */
     bool fits;

@@ -323,7 +323,11 @@ static void conclude(struct mp_evaluation *e, const struct replay *r)
     e->total_bytes = run->gpu->total_bytes.value;
     e->device_used_bytes = e->reserved_bytes + e->context_bytes + run->used_bytes;
     e->fits = !e->oom;
-    e->upper = (struct mp_upper){false, e->oom, e->requested_bytes, e->allocated_bytes, e->reserved_bytes, e->device_used_bytes};
+    e->upper = (struct mp_upper){.oom = e->oom,
+                                 .requested_bytes = e->requested_bytes,
+                                 .allocated_bytes = e->allocated_bytes,
+                                 .reserved_bytes = e->reserved_bytes,
+                                 .device_used_bytes = e->device_used_bytes};
 }
 
 /* One trial with the kernel set given; *kernels: what attention really ran. */
@@ -411,6 +415,36 @@ static void raise(uint64_t *upper, uint64_t value, bool *differs)
     *upper = MP_MAX(*upper, value);
 }
 
+static bool keep_phases(struct mp_evaluation *e, const struct mp_evaluation *o)
+{
+    struct mp_phase_peaks *phases = mp_arena_calloc(&e->arena, o->n_phases + 1, sizeof *phases);
+    for (size_t i = 0; phases && i < o->n_phases; i++) {
+        phases[i] = o->phases[i];
+        phases[i].name = mp_arena_strdup(&e->arena, o->phases[i].name);
+        if (!phases[i].name)
+            return false;
+    }
+    e->upper.phases = phases;
+    e->upper.n_phases = o->n_phases;
+    return phases != NULL;
+}
+
+/* Does it ask for more than every outcome before it: at its peak, or with the same peak (timing) in any phase? */
+static bool asks_for_more(const struct mp_evaluation *e, const struct mp_evaluation *o)
+{
+    const struct mp_upper *u = &e->upper;
+    const struct mp_phase_peaks *most = u->phases ? u->phases : e->phases;
+    const size_t n = u->phases ? u->n_phases : e->n_phases;
+    if (o->requested_bytes != u->requested_bytes)
+        return o->requested_bytes > u->requested_bytes;
+    if (o->run->rank != e->run->rank)
+        return false;
+    for (size_t i = 0; i < n && i < o->n_phases; i++)
+        if (o->phases[i].requested_peak_bytes > most[i].requested_peak_bytes || o->phases[i].requested_bytes > most[i].requested_bytes)
+            return true;
+    return false;
+}
+
 static enum memplan_status add_outcome(struct mp_evaluation *e, const struct mp_run *other, struct memplan_error *err)
 {
     struct mp_evaluation o;
@@ -418,6 +452,13 @@ static enum memplan_status add_outcome(struct mp_evaluation *e, const struct mp_
     const enum memplan_status status = evaluate_outcome(other, NULL, &o, err);
     if (status)
         return status;
+    if (asks_for_more(e, &o)) {
+        u->differs = true;
+        if (!keep_phases(e, &o)) {
+            mp_evaluation_release(&o);
+            return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while listing phases");
+        }
+    }
     raise(&u->requested_bytes, o.requested_bytes, &u->differs);
     raise(&u->allocated_bytes, o.allocated_bytes, &u->differs);
     raise(&u->reserved_bytes, o.reserved_bytes, &u->differs);
@@ -429,11 +470,16 @@ static enum memplan_status add_outcome(struct mp_evaluation *e, const struct mp_
     return MEMPLAN_STATUS_OK;
 }
 
+int mp_evaluate_timings(const struct mp_run *run)
+{
+    const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
+    return buckets && !run->no_collectives ? 3 : 1;
+}
+
 /* NCCL's watchdog decides whether DDP's first bucket dies with its views, in the second backward or in the third. */
 static enum memplan_status add_lingering(struct mp_evaluation *e, struct memplan_error *err)
 {
-    enum { MOST = 2 };
-    for (int lingers = 1; lingers <= MOST; lingers++) {
+    for (int lingers = 1; lingers < mp_evaluate_timings(e->run); lingers++) {
         struct mp_run other = *e->run;
         other.ddp.lingers = lingers;
         const enum memplan_status status = add_outcome(e, &other, err);
@@ -485,10 +531,9 @@ enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evalua
         if (status)
             mp_evaluation_release(e);
     }
-    const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
-    if (status || e->oom)
+    if (status || e->oom || (options && options->one_outcome))
         return status;
-    if (buckets && !run->no_collectives && run->ddp.lingers == 0)
+    if (run->ddp.lingers == 0)
         status = add_lingering(e, err);
     if (!status && mp_parallel_ranks_differ(run))
         status = add_fullest_rank(e, err);

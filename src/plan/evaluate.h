@@ -29,6 +29,8 @@ struct mp_upper {
     bool differs; /* from the point, upwards; else all of it is the point's */
     bool oom;
     uint64_t requested_bytes, allocated_bytes, reserved_bytes, device_used_bytes;
+    const struct mp_phase_peaks *phases; /* of the outcome that asks for most; NULL: none asks for more than the point */
+    size_t n_phases;
 };
 
 struct mp_evaluation {
@@ -69,12 +71,16 @@ struct mp_evaluate_options {
     mp_allocator_observer *observer; /* sees every action of the allocator; may be NULL */
     void *observer_context;
     bool every_step; /* run each step through model and allocator, even where it repeats: for tests */
+    bool one_outcome; /* of timing and rank, that of run->ddp.lingers and run->rank: upper is the point */
 };
 
 /** Evaluate run (which must outlive *e). options may be NULL. On failure *e needs no release. */
 enum memplan_status mp_evaluate(const struct mp_run *run, const struct mp_evaluate_options *options, struct mp_evaluation *e,
                                 struct memplan_error *err);
 void mp_evaluation_release(struct mp_evaluation *e);
+
+/** In how many ways timing can have run's buckets die: run->ddp.lingers from 0, the usual one, to one less. */
+int mp_evaluate_timings(const struct mp_run *run);
 
 /* What a replay shows after one event of the program. */
 struct mp_evaluation_moment {

@@ -1,0 +1,722 @@
+/* SPDX-License-Identifier: MIT */
+/* The points of a grid, group by group, on several threads; every row has its place, so the order of work does not show. */
+#include "plan/sweep.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "plan/fold.h"
+#include "train/job.h"
+
+const char *mp_decided_text(enum mp_decided decided)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        MP_DECIDED_MAP(X)
+#undef X
+    };
+    return texts[decided];
+}
+
+/* ---- models and cards ---- */
+
+/* A run of one model on one card, from which points take the files that were read. */
+struct mp_sweep_base {
+    const struct mp_run *run;
+    const struct mp_model *shorter; /* for folding; NULL: cannot be */
+};
+
+static const enum mp_run_key base_keys[] = {MP_KEY_MODEL, MP_KEY_GPU, MP_KEY_FRAMEWORK};
+
+static const struct mp_axis *axis_of(const struct mp_grid *grid, enum mp_run_key key)
+{
+    for (size_t i = 0; i < grid->n_axes; i++)
+        if (grid->axes[i].key == key)
+            return &grid->axes[i];
+    return NULL;
+}
+
+static size_t base_index(const struct mp_grid *grid, uint64_t point)
+{
+    size_t index = 0;
+    for (size_t i = 0; i < MP_ARRAY_LEN(base_keys); i++) {
+        const struct mp_axis *const axis = axis_of(grid, base_keys[i]);
+        if (axis)
+            index = index * axis->n + point / axis->stride % axis->n;
+    }
+    return index;
+}
+
+static size_t count_bases(const struct mp_grid *grid)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < MP_ARRAY_LEN(base_keys); i++) {
+        const struct mp_axis *const axis = axis_of(grid, base_keys[i]);
+        n *= axis ? axis->n : 1;
+    }
+    return n;
+}
+
+/* The values of base number `index`. */
+static void base_values(const struct mp_grid *grid, size_t index, struct mp_run_source *source)
+{
+    for (size_t i = MP_ARRAY_LEN(base_keys); i-- > 0;) {
+        const enum mp_run_key key = base_keys[i];
+        const struct mp_axis *const axis = axis_of(grid, key);
+        source->values[key] = axis ? axis->values[index % axis->n] : grid->fixed.values[key];
+        source->origins[key] = grid->origin;
+        if (axis)
+            index /= axis->n;
+    }
+}
+
+static enum memplan_status read_bases(struct mp_sweep *sweep, struct memplan_error *err)
+{
+    const struct mp_model *read = NULL, *shorter = NULL;
+    sweep->n_bases = count_bases(sweep->grid);
+    sweep->bases = mp_arena_calloc(&sweep->arena, sweep->n_bases, sizeof *sweep->bases);
+    if (!sweep->bases)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while reading models and cards");
+    for (size_t i = 0; i < sweep->n_bases; i++) {
+        struct mp_sweep_base *const base = &sweep->bases[i];
+        struct mp_run_source source;
+        mp_run_source_init(&source, &sweep->arena);
+        base_values(sweep->grid, i, &source);
+        source.like = i ? sweep->bases[i - 1].run : NULL;
+        base->run = mp_run_resolve(&source, err);
+        if (!base->run) {
+            if (err->status == MEMPLAN_STATUS_INPUT && strstr(err->text, sweep->grid->origin) == NULL)
+                mp_error_prefix(err, "%s", sweep->grid->origin);
+            return err->status;
+        }
+        if (base->run->model != read)
+            shorter = mp_fold_model(base->run->model, &sweep->arena);
+        read = base->run->model;
+        base->shorter = shorter;
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
+uint64_t mp_sweep_card_bytes(const struct mp_sweep *sweep, uint64_t point)
+{
+    return sweep->bases[base_index(sweep->grid, point)].run->gpu->total_bytes.value;
+}
+
+/* ---- which points there are ---- */
+
+static bool keeps_all(const struct mp_grid *grid) { return grid->n_where == 0; }
+
+/* Points of the group that count, at most `left`; the last of those ends the grid. */
+static uint64_t count_group(struct mp_sweep *sweep, uint64_t group, uint64_t left)
+{
+    const struct mp_grid *const grid = sweep->grid;
+    const uint64_t first = group * grid->n_inner;
+    uint64_t n = 0;
+    if (keeps_all(grid) && grid->n_inner < left)
+        return grid->n_inner;
+    for (uint64_t c = 0; c < grid->n_inner; c++) {
+        n += mp_grid_keeps(grid, first + c);
+        if (n == left) {
+            sweep->end_point = first + c + 1;
+            return n;
+        }
+    }
+    return n;
+}
+
+/* Walk the whole grid once: how many points there are, where the limit cuts, which rows each group of the shard has. */
+static enum memplan_status number_rows(struct mp_sweep *sweep, struct memplan_error *err)
+{
+    const struct mp_grid *const grid = sweep->grid;
+    const uint64_t limit = grid->limit ? grid->limit : UINT64_MAX;
+    const uint64_t n_groups = sweep->end_group - sweep->first_group;
+    uint64_t n_before = 0; /* kept points before the shard */
+    sweep->offsets = mp_arena_calloc(&sweep->arena, n_groups + 1, sizeof *sweep->offsets);
+    if (!sweep->offsets)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory for %" PRIu64 " groups of points", n_groups);
+    sweep->end_point = grid->n_points;
+    for (uint64_t group = 0; group <= grid->n_groups; group++) {
+        if (group == sweep->first_group)
+            n_before = sweep->n_kept;
+        if (group >= sweep->first_group && group <= sweep->end_group)
+            sweep->offsets[group - sweep->first_group] = sweep->n_kept - n_before;
+        if (group < grid->n_groups && sweep->n_kept < limit)
+            sweep->n_kept += count_group(sweep, group, limit - sweep->n_kept);
+    }
+    sweep->n_rows = sweep->offsets[n_groups];
+    return MEMPLAN_STATUS_OK;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash;
+}
+
+/* The grid's text says names; what stands in the files behind them counts too, and so does who simulates. */
+static void name_grid(struct mp_sweep *sweep)
+{
+    uint64_t hash = hash_text(sweep->grid->hash, memplan_version(), strlen(memplan_version()));
+    for (size_t i = 0; i < sweep->n_bases; i++) {
+        const struct mp_run *const run = sweep->bases[i].run;
+        struct mp_strbuf text = MP_STRBUF_INIT;
+        struct mp_json_writer w;
+        mp_json_init(&w, &text, 0);
+        mp_json_value(&w, NULL, run->model->config);
+        mp_strbuf_addf(&text, " %d %" PRIu32 " %" PRIu32 " %" PRIu64, run->gpu->compute_capability, run->gpu->sms, run->gpu->threads_per_sm,
+                       run->gpu->total_bytes.value);
+        for (int set = 0; set < MP_KERNEL_SETS; set++)
+            mp_strbuf_addf(&text, " %" PRIu64 " %" PRIu64, run->gpu->unavailable_bytes[set].value, run->gpu->context_bytes[set].value);
+        hash = hash_text(hash, mp_strbuf_text(&text), text.len);
+        mp_strbuf_release(&text);
+    }
+    (void)snprintf(sweep->tag, sizeof sweep->tag, "%" PRIu64 "-%016" PRIx64, sweep->n_kept, hash);
+}
+
+enum memplan_status mp_sweep_open(struct mp_sweep *sweep, const struct mp_grid *grid, int64_t shard, int64_t n_shards,
+                                  struct memplan_error *err)
+{
+    *sweep = (struct mp_sweep){.grid = grid};
+    mp_arena_init(&sweep->arena);
+    /* Contiguous groups: no group is torn apart. */
+    sweep->first_group = (uint64_t)((__extension__(unsigned __int128)grid->n_groups * (uint64_t)(shard - 1)) / (uint64_t)n_shards);
+    sweep->end_group = (uint64_t)((__extension__(unsigned __int128)grid->n_groups * (uint64_t)shard) / (uint64_t)n_shards);
+    enum memplan_status status = read_bases(sweep, err);
+    if (!status)
+        status = number_rows(sweep, err);
+    if (!status) {
+        name_grid(sweep);
+        sweep->rows = mp_malloc((sweep->n_rows + 1) * sizeof *sweep->rows);
+        if (!sweep->rows)
+            status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory for %" PRIu64 " points", sweep->n_rows);
+        else
+            memset(sweep->rows, 0, (sweep->n_rows + 1) * sizeof *sweep->rows);
+    }
+    if (status)
+        mp_sweep_release(sweep);
+    return status;
+}
+
+void mp_sweep_release(struct mp_sweep *sweep)
+{
+    for (uint32_t i = 0; i < sweep->n_errors; i++)
+        free((void *)(uintptr_t)sweep->errors[i]);
+    free(sweep->errors);
+    free(sweep->rows);
+    mp_arena_release(&sweep->arena);
+    *sweep = (struct mp_sweep){0};
+}
+
+/* ---- rows ---- */
+
+/* Rows of the points [first of group, point). */
+static uint64_t rows_before(const struct mp_sweep *sweep, uint64_t group, uint64_t point)
+{
+    uint64_t n = 0;
+    for (uint64_t p = group * sweep->grid->n_inner; p < point; p++)
+        n += mp_grid_keeps(sweep->grid, p);
+    return n;
+}
+
+struct mp_sweep_row *mp_sweep_row(struct mp_sweep *sweep, uint64_t point)
+{
+    const uint64_t group = point / sweep->grid->n_inner;
+    if (group < sweep->first_group || group >= sweep->end_group || point >= sweep->end_point || !mp_grid_keeps(sweep->grid, point))
+        return NULL;
+    return &sweep->rows[sweep->offsets[group - sweep->first_group] + rows_before(sweep, group, point)];
+}
+
+bool mp_sweep_set_error(struct mp_sweep *sweep, struct mp_sweep_row *row, const char *text)
+{
+    if (sweep->n_errors == sweep->cap_errors) {
+        const uint32_t wanted = sweep->cap_errors * 2 + 16;
+        const char **const errors = mp_realloc(sweep->errors, wanted * sizeof *errors);
+        if (!errors)
+            return false;
+        sweep->errors = errors;
+        sweep->cap_errors = wanted;
+    }
+    char *const copy = mp_malloc(strlen(text) + 1);
+    if (!copy)
+        return false;
+    memcpy(copy, text, strlen(text) + 1);
+    row->error = sweep->n_errors;
+    row->decided = MP_DECIDED_ERROR;
+    sweep->errors[sweep->n_errors++] = copy;
+    return true;
+}
+
+void mp_sweep_each(const struct mp_sweep *sweep, mp_sweep_visit *visit, void *context)
+{
+    const struct mp_sweep_row *row = sweep->rows;
+    const uint64_t end = MP_MIN(sweep->end_group * sweep->grid->n_inner, sweep->end_point);
+    for (uint64_t point = sweep->first_group * sweep->grid->n_inner; point < end; point++)
+        if (mp_grid_keeps(sweep->grid, point) && !visit(context, point, row++))
+            return;
+}
+
+/* ---- one group ---- */
+
+/* A point of the group at hand. */
+struct candidate {
+    const struct mp_run *run; /* NULL: decided already */
+    const struct mp_model *shorter;
+    struct mp_sweep_row *row;
+    const struct mp_value *lora, *trainer; /* of the grid */
+    size_t stream; /* which of the worker's folds */
+};
+
+struct crew;
+
+/* A structure of runs that was met before. */
+struct checked {
+    uint64_t structure;
+    bool good; /* folding gave what the whole run gave */
+    struct mp_known_steps *steps; /* owned */
+};
+
+/* What one thread works with; memory is kept from group to group. */
+struct worker {
+    struct crew *crew;
+    pthread_t thread;
+    bool leads; /* the calling thread: it reports */
+    struct mp_arena arena;
+    struct candidate *candidates; /* n_inner */
+    size_t n_candidates;
+    struct mp_fold *folds; /* the group's streams */
+    size_t n_folds, cap_folds;
+    struct mp_requests requests, full;
+    struct mp_replayer replayer;
+    struct checked *checked;
+    size_t n_checked, cap_checked;
+    struct memplan_error err;
+};
+
+struct crew {
+    struct mp_sweep *sweep;
+    const struct mp_sweep_options *options;
+    atomic_uint_fast64_t next_group, n_done;
+    atomic_bool failed;
+    pthread_mutex_t lock; /* of the sweep's errors */
+};
+
+static bool fail(struct worker *w)
+{
+    atomic_store(&w->crew->failed, true);
+    return false;
+}
+
+static bool out_of_memory(struct worker *w)
+{
+    mp_error_set(&w->err, MEMPLAN_STATUS_NOMEM, "out of memory while sweeping");
+    return fail(w);
+}
+
+/* The point is not a run that can be simulated. */
+static bool set_error(struct worker *w, struct candidate *c, const struct memplan_error *why)
+{
+    if (why->status == MEMPLAN_STATUS_NOMEM)
+        return out_of_memory(w);
+    (void)pthread_mutex_lock(&w->crew->lock);
+    const bool ok = mp_sweep_set_error(w->crew->sweep, c->row, why->text);
+    (void)pthread_mutex_unlock(&w->crew->lock);
+    c->run = NULL;
+    return ok || out_of_memory(w);
+}
+
+static void set_row(struct candidate *c, const struct mp_verdict *v, enum mp_decided decided)
+{
+    *c->row = (struct mp_sweep_row){v->requested_bytes, v->allocated_bytes, v->reserved_bytes, v->device_used_bytes, 0, (uint8_t)decided,
+                                    v->fits};
+    c->run = NULL;
+}
+
+/* The long way, for runs whose steps never become the same, or with several ranks. */
+static bool evaluate(struct worker *w, struct candidate *c)
+{
+    struct mp_evaluation e;
+    struct memplan_error why = {0};
+    if (mp_evaluate(c->run, NULL, &e, &why))
+        return set_error(w, c, &why);
+    const struct mp_verdict v = {e.fits, e.requested_bytes, e.allocated_bytes, e.reserved_bytes, e.device_used_bytes, 0, false};
+    set_row(c, &v, MP_DECIDED_REPLAY);
+    mp_evaluation_release(&e);
+    return true;
+}
+
+/* Cards on which a model asks for the same. */
+static bool behave_alike(const struct mp_gpu *a, const struct mp_gpu *b)
+{
+    return a == b || (a->compute_capability == b->compute_capability && a->sms == b->sms && a->threads_per_sm == b->threads_per_sm &&
+                      a->cublas_workspace_bytes.value == b->cublas_workspace_bytes.value &&
+                      a->cublaslt_workspace_bytes.value == b->cublaslt_workspace_bytes.value && a->bf16 == b->bf16 &&
+                      a->cudnn_attention_first == b->cudnn_attention_first && a->flash_attention == b->flash_attention &&
+                      a->efficient_attention == b->efficient_attention);
+}
+
+static bool ask_alike(const struct mp_run *a, const struct mp_run *b)
+{
+    return behave_alike(a->gpu, b->gpu) && a->precision == b->precision && a->optimizer == b->optimizer;
+}
+
+/* ---- is folding right for this kind of run? ---- */
+
+/* What shapes the events of a run, sizes aside. */
+static uint64_t structure_of(const struct candidate *c)
+{
+    const struct mp_run *const run = c->run;
+    const uint64_t parts[] = {(uint64_t)(uintptr_t)run->model, (uint64_t)(uintptr_t)run->profile, run->precision, run->attention, run->checkpoint, run->optimizer,
+                              (uint64_t)MP_MIN(run->accumulate, 3), (uint64_t)MP_MIN(run->iterations, 4), run->zero_grad_keep,
+                              run->release_outputs, run->use_cache, run->attention_mask, run->init_cpu, run->empty_cache_each_step,
+                              (uint64_t)(uintptr_t)c->lora, (uint64_t)(uintptr_t)c->trainer, run->clip_grad_norm, (uint64_t)run->gpu->compute_capability};
+    return hash_text(UINT64_C(0xcbf29ce484222325), (const char *)parts, sizeof parts);
+}
+
+static struct checked *find_checked(const struct worker *w, uint64_t structure)
+{
+    for (size_t i = 0; i < w->n_checked; i++)
+        if (w->checked[i].structure == structure)
+            return &w->checked[i];
+    return NULL;
+}
+
+/* A new entry; NULL without memory. */
+static struct checked *add_checked(struct worker *w, uint64_t structure)
+{
+    if (w->n_checked == w->cap_checked) {
+        const size_t wanted = w->cap_checked * 2 + 64;
+        struct checked *const bigger = mp_realloc(w->checked, wanted * sizeof *bigger);
+        if (!bigger)
+            return NULL;
+        w->checked = bigger;
+        w->cap_checked = wanted;
+    }
+    struct mp_known_steps *const steps = mp_malloc(sizeof *steps);
+    if (!steps)
+        return NULL;
+    *steps = (struct mp_known_steps){0};
+    w->checked[w->n_checked] = (struct checked){structure, true, steps};
+    return &w->checked[w->n_checked++];
+}
+
+/* The first point of every structure is run both ways. */
+static enum memplan_status check(struct worker *w, struct mp_fold *fold, const struct candidate *c, struct checked *checked,
+                                 struct memplan_error *why)
+{
+    checked->good = false;
+    if (!fold->folded)
+        return MEMPLAN_STATUS_OK;
+    enum memplan_status status = mp_requests_record(&w->full, c->run, why);
+    if (!status)
+        status = mp_fold_expand(fold, &w->requests, why);
+    if (status)
+        return status;
+    checked->good = mp_requests_equal(&w->full, &w->requests);
+    return checked->good ? MEMPLAN_STATUS_OK : mp_fold_record(fold, c->run, NULL, why);
+}
+
+static enum memplan_status record(struct worker *w, struct mp_fold *fold, const struct candidate *c, struct memplan_error *why)
+{
+    const uint64_t structure = structure_of(c);
+    struct checked *checked = find_checked(w, structure);
+    const bool is_new = checked == NULL;
+    if (is_new)
+        checked = add_checked(w, structure);
+    if (!checked)
+        return mp_error_set(why, MEMPLAN_STATUS_NOMEM, "out of memory");
+    fold->recorded.known = is_new ? NULL : checked->steps;
+    const enum memplan_status status = mp_fold_record(fold, c->run, checked->good ? c->shorter : NULL, why);
+    if (status && is_new) { /* nothing was learnt: the next point tries anew */
+        free(checked->steps);
+        w->n_checked--;
+    }
+    return status || !is_new ? status : check(w, fold, c, checked, why);
+}
+
+/* ---- streams of the group ---- */
+
+static struct mp_fold *next_fold(struct worker *w)
+{
+    if (w->n_folds == w->cap_folds) {
+        const size_t wanted = w->cap_folds * 2 + 8;
+        struct mp_fold *const folds = mp_realloc(w->folds, wanted * sizeof *folds);
+        if (!folds)
+            return NULL;
+        memset(folds + w->cap_folds, 0, (wanted - w->cap_folds) * sizeof *folds);
+        w->folds = folds;
+        w->cap_folds = wanted;
+    }
+    return &w->folds[w->n_folds];
+}
+
+/* Steps that were not recorded would be needed. */
+static bool is_cut_short(const struct mp_fold *fold, const struct mp_run *run)
+{
+    return !fold->recorded.steady && (run->iterations ? run->iterations : MP_MAX_STEPS) > fold->recorded.n_steps;
+}
+
+/* The job of candidate i is run once for all that ask alike; they get its stream. */
+static bool record_alike(struct worker *w, size_t i)
+{
+    struct candidate *const c = w->candidates;
+    const struct mp_run *const run = c[i].run;
+    struct mp_fold *const fold = next_fold(w);
+    struct memplan_error why = {0};
+    if (!fold)
+        return out_of_memory(w);
+    const enum memplan_status status = record(w, fold, &c[i], &why);
+    size_t stream = 0;
+    while (!status && stream < w->n_folds && !mp_fold_equal(&w->folds[stream], fold))
+        stream++;
+    if (!status && stream == w->n_folds)
+        w->n_folds++;
+    for (size_t k = i; k < w->n_candidates; k++) {
+        if (!c[k].run || c[k].stream != SIZE_MAX || !ask_alike(c[k].run, run))
+            continue;
+        c[k].stream = stream;
+        if (status ? !set_error(w, &c[k], &why) : is_cut_short(&w->folds[stream], run) && !evaluate(w, &c[k]))
+            return false;
+    }
+    return true;
+}
+
+static bool record_streams(struct worker *w)
+{
+    struct candidate *const c = w->candidates;
+    w->n_folds = 0;
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        if (!c[i].run)
+            continue;
+        if (!mp_requests_applies(c[i].run) ? !evaluate(w, &c[i]) : c[i].stream == SIZE_MAX && !record_alike(w, i))
+            return false;
+    }
+    return true;
+}
+
+/* ---- verdicts ---- */
+
+/* The most that the allocator could take, whichever kernels are loaded. */
+static uint64_t most_available(const struct mp_run *run)
+{
+    return MP_MAX(mp_requests_available(run, 0), mp_requests_available(run, 1u << MP_KERNEL_CUDNN));
+}
+
+static uint64_t least_available(const struct mp_run *run)
+{
+    return MP_MIN(mp_requests_available(run, 0), mp_requests_available(run, 1u << MP_KERNEL_CUDNN));
+}
+
+static void decide_folded(struct worker *w, size_t stream)
+{
+    const uint64_t peak = w->folds[stream].peak_bytes;
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        struct candidate *const c = &w->candidates[i];
+        if (!c->run || c->stream != stream || peak <= most_available(c->run))
+            continue;
+        *c->row = (struct mp_sweep_row){.requested_bytes = peak, .decided = MP_DECIDED_FOLDED};
+        c->run = NULL;
+    }
+}
+
+/* The undecided candidate whose card gives most; NULL: none left. */
+static struct candidate *largest(struct worker *w, size_t stream)
+{
+    struct candidate *best = NULL;
+    const unsigned kernels = w->folds[stream].recorded.kernels;
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        struct candidate *const c = &w->candidates[i];
+        if (c->run && c->stream == stream &&
+            (!best || mp_requests_available(c->run, kernels) > mp_requests_available(best->run, kernels)))
+            best = c;
+    }
+    return best;
+}
+
+/* Settings under which the card's size reaches into more than the question whether it gives. */
+static bool size_matters(const struct mp_run *run)
+{
+    return strstr(run->allocator_conf, "expandable_segments") || strstr(run->allocator_conf, "garbage_collection") ||
+           strstr(run->allocator_conf, "per_process_memory_fraction");
+}
+
+static bool same_card(const struct mp_run *a, const struct mp_run *b)
+{
+    return a->used_bytes == b->used_bytes && a->allocator_limit_bytes == b->allocator_limit_bytes &&
+           mp_evaluate_expected_kernels(a) == mp_evaluate_expected_kernels(b) && a->gpu->total_bytes.value == b->gpu->total_bytes.value &&
+           a->gpu->unavailable_bytes[MP_KERNELS_FUSED].value == b->gpu->unavailable_bytes[MP_KERNELS_FUSED].value &&
+           a->gpu->unavailable_bytes[MP_KERNELS_PLAIN].value == b->gpu->unavailable_bytes[MP_KERNELS_PLAIN].value;
+}
+
+/* Would run's card have given the same answers as the one that v is from? */
+static bool would_be_same(const struct mp_verdict *v, const struct mp_run *from, const struct mp_run *run)
+{
+    if (same_card(from, run))
+        return true;
+    if (v->refused || size_matters(run))
+        return false;
+    struct mp_run whole = *run; /* the limit counts reserved bytes, the card whole pages */
+    whole.allocator_limit_bytes = 0;
+    return v->device_peak_bytes <= least_available(&whole) &&
+           (run->allocator_limit_bytes == 0 || v->reserved_bytes <= run->allocator_limit_bytes);
+}
+
+static uint64_t context_bytes(const struct mp_run *run, unsigned kernels)
+{
+    return run->gpu->context_bytes[kernels >> MP_KERNEL_CUDNN & 1u ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN].value;
+}
+
+/* One stream on all cards that it may fit. */
+static bool replay_stream(struct worker *w, size_t stream)
+{
+    const struct mp_fold *const fold = &w->folds[stream];
+    const unsigned kernels = fold->recorded.kernels;
+    bool expanded = false;
+    for (struct candidate *c = largest(w, stream); c; c = largest(w, stream)) {
+        struct mp_verdict v;
+        const struct mp_run *const run = c->run;
+        if ((!expanded && mp_fold_expand(fold, &w->requests, &w->err)) || mp_requests_replay(&w->requests, run, &w->replayer, &v, &w->err))
+            return w->err.status == MEMPLAN_STATUS_NOMEM ? fail(w) : set_error(w, c, &w->err);
+        expanded = true;
+        set_row(c, &v, MP_DECIDED_REPLAY);
+        for (size_t i = 0; i < w->n_candidates; i++) {
+            struct candidate *const other = &w->candidates[i];
+            if (!other->run || other->stream != stream || !would_be_same(&v, run, other->run))
+                continue;
+            struct mp_verdict same = v;
+            same.device_used_bytes = v.device_used_bytes - context_bytes(run, kernels) - run->used_bytes + context_bytes(other->run, kernels) +
+                                     other->run->used_bytes;
+            set_row(other, &same, MP_DECIDED_SAME_STREAM);
+        }
+    }
+    return true;
+}
+
+/* ---- groups ---- */
+
+/* The points of the group that are not decided yet. */
+static bool find_candidates(struct worker *w, uint64_t group)
+{
+    struct mp_sweep *const sweep = w->crew->sweep;
+    const struct mp_grid *const grid = sweep->grid;
+    struct mp_sweep_row *row = &sweep->rows[sweep->offsets[group - sweep->first_group]];
+    w->n_candidates = 0;
+    for (uint64_t point = group * grid->n_inner; point < MP_MIN((group + 1) * grid->n_inner, sweep->end_point); point++) {
+        if (!mp_grid_keeps(grid, point))
+            continue;
+        struct candidate *const c = &w->candidates[w->n_candidates];
+        const struct mp_sweep_base *const base = &sweep->bases[base_index(grid, point)];
+        struct mp_run_source source;
+        struct memplan_error why = {0};
+        *c = (struct candidate){.shorter = base->shorter, .row = row++, .stream = SIZE_MAX};
+        if (c->row->decided)
+            continue;
+        mp_run_source_init(&source, &w->arena);
+        mp_grid_source(grid, point, &source);
+        source.like = base->run;
+        c->lora = source.values[MP_KEY_LORA];
+        c->trainer = source.values[MP_KEY_TRAINING_ARGUMENTS];
+        c->run = mp_run_resolve(&source, &why);
+        if (!c->run && !set_error(w, c, &why))
+            return false;
+        w->n_candidates++;
+    }
+    return true;
+}
+
+static bool run_group(struct worker *w, uint64_t group)
+{
+    const struct mp_arena_mark mark = mp_arena_mark(&w->arena);
+    bool ok = find_candidates(w, group) && record_streams(w);
+    for (size_t stream = 0; ok && stream < w->n_folds; stream++) {
+        decide_folded(w, stream);
+        ok = replay_stream(w, stream);
+    }
+    mp_arena_rewind(&w->arena, mark);
+    return ok;
+}
+
+/* ---- threads ---- */
+
+static void *work(void *context)
+{
+    struct worker *const w = context;
+    struct crew *const crew = w->crew;
+    const struct mp_sweep *const sweep = crew->sweep;
+    while (!atomic_load(&crew->failed) && !(crew->options->stop && *crew->options->stop)) {
+        const uint64_t group = atomic_fetch_add(&crew->next_group, 1);
+        if (group >= sweep->end_group || !run_group(w, group))
+            break;
+        const uint64_t at = group - sweep->first_group;
+        const uint64_t done = atomic_fetch_add(&crew->n_done, sweep->offsets[at + 1] - sweep->offsets[at]);
+        if (w->leads && crew->options->progress)
+            crew->options->progress(crew->options->context, done);
+    }
+    return NULL;
+}
+
+static void worker_release(struct worker *w)
+{
+    for (size_t i = 0; i < w->cap_folds; i++)
+        mp_fold_release(&w->folds[i]);
+    free(w->folds);
+    mp_requests_release(&w->requests);
+    mp_requests_release(&w->full);
+    mp_replayer_release(&w->replayer);
+    for (size_t i = 0; i < w->n_checked; i++)
+        free(w->checked[i].steps);
+    free(w->checked);
+    free(w->candidates);
+    mp_arena_release(&w->arena);
+}
+
+static bool worker_init(struct worker *w, struct crew *crew)
+{
+    *w = (struct worker){.crew = crew};
+    mp_arena_init(&w->arena);
+    w->candidates = mp_malloc((size_t)crew->sweep->grid->n_inner * sizeof *w->candidates);
+    return w->candidates != NULL;
+}
+
+/* The calling thread is the first worker. */
+static enum memplan_status run_crew(struct crew *crew, struct worker *workers, int n, struct memplan_error *err)
+{
+    int n_ready = 0, n_started = 1;
+    while (n_ready < n && worker_init(&workers[n_ready], crew))
+        n_ready++;
+    if (n_ready < n)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory for %d threads", n);
+    workers[0].leads = true;
+    while (n_started < n && pthread_create(&workers[n_started].thread, NULL, work, &workers[n_started]) == 0)
+        n_started++; /* with fewer it takes longer */
+    work(&workers[0]);
+    for (int i = 1; i < n_started; i++)
+        (void)pthread_join(workers[i].thread, NULL);
+    for (int i = 0; i < n; i++)
+        if (workers[i].err.status)
+            return mp_error_set(err, workers[i].err.status, "%s", workers[i].err.text);
+    return MEMPLAN_STATUS_OK;
+}
+
+enum memplan_status mp_sweep_run(struct mp_sweep *sweep, const struct mp_sweep_options *options, bool *finished,
+                                 struct memplan_error *err)
+{
+    struct crew crew = {.sweep = sweep, .options = options};
+    const int n = (int)MP_MAX(1, MP_MIN((uint64_t)MP_MAX(options->jobs, 1), sweep->end_group - sweep->first_group));
+    struct worker *const workers = mp_malloc((size_t)n * sizeof *workers);
+    if (!workers)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory for %d threads", n);
+    memset(workers, 0, (size_t)n * sizeof *workers);
+    atomic_init(&crew.next_group, sweep->first_group);
+    atomic_init(&crew.n_done, 0);
+    atomic_init(&crew.failed, false);
+    (void)pthread_mutex_init(&crew.lock, NULL);
+    const enum memplan_status status = run_crew(&crew, workers, n, err);
+    for (int i = 0; i < n; i++)
+        worker_release(&workers[i]);
+    free(workers);
+    (void)pthread_mutex_destroy(&crew.lock);
+    *finished = atomic_load(&crew.n_done) == sweep->n_rows;
+    return status;
+}
