@@ -9,7 +9,10 @@
 
 static const double tolerance_single = 1e-5, tolerance_half = 2e-2;
 
-void check_init(struct check *c, struct executor *x) { *c = (struct check){.x = x}; }
+void check_init(struct check *c, struct executor *x)
+{
+    *c = (struct check){.x = x};
+}
 
 static void free_dense(struct dense *tensors, uint32_t n)
 {
@@ -18,7 +21,10 @@ static void free_dense(struct dense *tensors, uint32_t n)
     free(tensors);
 }
 
-void check_release(struct check *c) { free(c->rows); }
+void check_release(struct check *c)
+{
+    free(c->rows);
+}
 
 /* ---- fetching ---- */
 
@@ -31,14 +37,14 @@ static double half_value(uint16_t half)
     return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
 }
 
-static double value_of(const unsigned char *bytes, int dtype)
+double check_value(const unsigned char *bytes, enum mp_dtype dtype)
 {
     float single;
     uint32_t bits;
     uint16_t half;
     int64_t wide;
     int32_t narrow;
-    switch ((enum mp_dtype)dtype) {
+    switch (dtype) {
     case MP_F32: memcpy(&single, bytes, 4); return (double)single;
     case MP_BF16:
         memcpy(&half, bytes, 2);
@@ -92,7 +98,7 @@ static int fetch(const struct check *c, const struct mp_op_tensor *t, struct den
             at += rest % d->shape[dim] * t->stride[dim];
             rest /= d->shape[dim];
         }
-        d->v[i] = value_of(bytes + (uint64_t)at * size, t->dtype);
+        d->v[i] = check_value(bytes + (uint64_t)at * size, (enum mp_dtype)t->dtype);
     }
     free(bytes);
     return status;
@@ -101,7 +107,8 @@ static int fetch(const struct check *c, const struct mp_op_tensor *t, struct den
 /* ---- comparing ---- */
 
 /* unused_is_nan: where the reference is no number, nobody reads. */
-static double distance(const struct dense *measured, const struct dense *reference, bool unused_is_nan)
+static double distance(const struct dense *measured, const struct dense *reference,
+                       bool unused_is_nan)
 {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < reference->count; i++) {
@@ -137,7 +144,8 @@ static struct check_row *row_for(struct check *c, const char *op, int dtype)
     return &c->rows[c->n_rows++];
 }
 
-static bool note(struct check *c, const struct mp_op_record *op, uint32_t index, const struct dense *measured, const struct dense *reference)
+static bool note(struct check *c, const struct mp_op_record *op, uint32_t index,
+                 const struct dense *measured, const struct dense *reference)
 {
     const bool half = mp_dtype_is_half((enum mp_dtype)reference->dtype);
     struct check_row *row = row_for(c, op->op, reference->dtype);
@@ -165,12 +173,14 @@ static int compare(struct check *c, const struct mp_op_record *op, uint32_t inde
 {
     const struct mp_program *p = c->x->program;
     for (uint32_t i = 0; i < op->n_outputs; i++)
-        if (fetch(c, mp_op_output(p, op, i), &c->measured[i]) || !shape_of(mp_op_output(p, op, i), &c->out[i]))
+        if (fetch(c, mp_op_output(p, op, i), &c->measured[i]) ||
+            !shape_of(mp_op_output(p, op, i), &c->out[i]))
             return -1;
     if (!reference_run(p, op, c->in, c->measured, c->out))
         return 0;
     for (uint32_t i = 0; i < op->n_outputs; i++)
-        if (c->out[i].present && c->out[i].count > 0 && !note(c, op, index, &c->measured[i], &c->out[i]))
+        if (c->out[i].present && c->out[i].count > 0 &&
+            !note(c, op, index, &c->measured[i], &c->out[i]))
             return device_fail("out of memory on the host");
     return 0;
 }
@@ -193,7 +203,8 @@ enum memplan_status check_run(struct check *c, uint32_t index, struct memplan_er
     if (!failed && !status)
         failed = compare(c, op, index);
     if (failed)
-        status = mp_error_set(err, MEMPLAN_STATUS_IO, "operation %u, %s: %s", index, op->op, device_error());
+        status = mp_error_set(err, MEMPLAN_STATUS_IO, "operation %u, %s: %s", index, op->op,
+                              device_error());
     free_dense(c->in, op->n_inputs);
     free_dense(c->out, op->n_outputs);
     free_dense(c->measured, op->n_outputs);

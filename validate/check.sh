@@ -48,7 +48,7 @@ job gpt2-amp gpt2 --gpu $h --precision amp-bf16
 job gpt2-fp16 gpt2 --gpu $h --precision amp-fp16 --clip-grad-norm
 job gpt2-fused gpt2 --gpu $h --precision amp-fp16 --optimizer adamw-fused
 job gpt2-eager gpt2 --gpu $h --precision bf16 --attention eager --accumulate 2
-job gpt2-padded gpt2 --gpu $h --precision amp-bf16 --attention-mask padded --clip-grad-norm
+job gpt2-padded gpt2 --gpu $h --precision amp-bf16 --attention-mask=padded --clip-grad-norm
 job gpt2-checkpoint gpt2 --gpu $h --precision fp32 --checkpoint full
 job gpt2-reentrant gpt2 --gpu $h --precision amp-bf16 --checkpoint full-reentrant
 job gpt2-flash gpt2 --gpu A100-80G --precision bf16 --optimizer sgd-momentum
@@ -57,13 +57,13 @@ job gpt2-cache gpt2 --gpu $h --precision fp32 --use-cache --optimizer sgd
 job gpt2-lora gpt2 --gpu $h --precision fp32 --lora '{rank: 4, targets: [c_attn], dropout: 0.1}'
 job bert-fp32 bert --gpu $h --precision fp32
 job bert-amp bert --gpu $h --precision amp-bf16 --checkpoint '{layers: [1]}'
-job bert-eager bert --gpu $h --precision fp32 --attention eager --attention-mask padded
-job bert-padded bert --gpu $h --precision bf16 --attention-mask padded
+job bert-eager bert --gpu $h --precision fp32 --attention eager --attention-mask=padded
+job bert-padded bert --gpu $h --precision bf16 --attention-mask=padded
 job llama-fp32 llama --gpu $h --precision fp32
 job llama-amp llama --gpu $h --precision amp-bf16 --checkpoint full
 job llama-eager llama --gpu $h --precision fp32 --attention eager
 job llama-flash llama --gpu A100-80G --precision bf16
-job llama-padded llama --gpu $h --precision amp-bf16 --attention-mask padded
+job llama-padded llama --gpu $h --precision amp-bf16 --attention-mask=padded
 job narrow-flash narrow --gpu A100-80G --precision bf16
 job qwen3-fp32 qwen3 --gpu $h --precision fp32 --init-device cpu
 echo "$passed passed, $failed failed, 0 skipped"

@@ -11,7 +11,10 @@
 static char error_text[512] = "no error";
 static int broken;
 
-const char *device_error(void) { return error_text; }
+const char *device_error(void)
+{
+    return error_text;
+}
 
 int device_fail(const char *format, ...)
 {
@@ -29,7 +32,10 @@ static int check(cudaError_t status, const char *what)
     return device_fail("%s: %s (%s)", what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-int device_broken(void) { return broken; }
+int device_broken(void)
+{
+    return broken;
+}
 
 /* ---- NVML: the few calls that are needed, found at run time ---- */
 
@@ -45,7 +51,10 @@ struct nvml_process {
 static void *nvml;
 static void *nvml_device;
 
-static void *symbol(const char *name) { return nvml ? dlsym(nvml, name) : NULL; }
+static void *symbol(const char *name)
+{
+    return nvml ? dlsym(nvml, name) : NULL;
+}
 
 static int open_nvml(void)
 {
@@ -94,7 +103,8 @@ int device_nvml_process_used(uint64_t *used_bytes)
 static void read_release(char *release, size_t size)
 {
     typedef int version_call(char *, unsigned int);
-    version_call *const get = open_nvml() ? NULL : (version_call *)symbol("nvmlSystemGetDriverVersion");
+    version_call *const get =
+        open_nvml() ? NULL : (version_call *)symbol("nvmlSystemGetDriverVersion");
     if (!get || get(release, (unsigned int)size))
         release[0] = '\0';
 }
@@ -109,10 +119,16 @@ int device_count(void)
 
 static int explain_missing(cudaError_t status)
 {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+        return device_fail("no NVIDIA driver on this machine; a GPU and its driver are needed");
     if (status == cudaErrorInsufficientDriver)
-        return device_fail("the driver is older than CUDA %d.%d, which this program was built with; update the driver or build with an older "
-                           "CUDA Toolkit", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    return device_fail("no GPU that CUDA can use: %s; check nvidia-smi and CUDA_VISIBLE_DEVICES", cudaGetErrorString(status));
+        return device_fail("the driver is older than CUDA %d.%d, which this program was built "
+                           "with; update the driver or build with an older "
+                           "CUDA Toolkit",
+                           CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return device_fail("no GPU that CUDA can use: %s; check nvidia-smi and CUDA_VISIBLE_DEVICES",
+                       cudaGetErrorString(status));
 }
 
 int device_open(struct device_facts *facts)
@@ -129,8 +145,10 @@ int device_open(struct device_facts *facts)
         return -1;
     status = cudaFree(NULL); /* creates the context */
     if (status == cudaErrorMemoryAllocation)
-        return device_fail("no room on the GPU for a context: another process fills the card; wait for it or choose another card");
-    if (check(status, "creating a context") || check(cudaGetDeviceProperties(&properties, 0), "reading the card's properties") ||
+        return device_fail("no room on the GPU for a context: another process fills the card; wait "
+                           "for it or choose another card");
+    if (check(status, "creating a context") ||
+        check(cudaGetDeviceProperties(&properties, 0), "reading the card's properties") ||
         check(cudaDriverGetVersion(&facts->driver), "reading the driver's version") ||
         check(cudaRuntimeGetVersion(&facts->runtime), "reading CUDA's version") ||
         check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the card's memory"))
@@ -143,7 +161,10 @@ int device_open(struct device_facts *facts)
     return 0;
 }
 
-void device_close(void) { (void)cudaDeviceReset(); /* of this process's context */ }
+void device_close(void)
+{
+    (void)cudaDeviceSynchronize(); /* the context goes with the process */
+}
 
 uint64_t device_malloc(uint64_t bytes)
 {
@@ -180,12 +201,17 @@ int device_memset(uint64_t address, int byte, uint64_t bytes)
 
 int device_to_host(void *to, uint64_t from, uint64_t bytes)
 {
-    return check(cudaMemcpy(to, (void *)(uintptr_t)from, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
+    return check(cudaMemcpy(to, (void *)(uintptr_t)from, bytes, cudaMemcpyDeviceToHost),
+                 "copying from the GPU");
 }
 
 int device_from_host(uint64_t to, const void *from, uint64_t bytes)
 {
-    return check(cudaMemcpy((void *)(uintptr_t)to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+    return check(cudaMemcpy((void *)(uintptr_t)to, from, bytes, cudaMemcpyHostToDevice),
+                 "copying to the GPU");
 }
 
-int device_wait(void) { return check(cudaDeviceSynchronize(), "waiting for the GPU"); }
+int device_wait(void)
+{
+    return check(cudaDeviceSynchronize(), "waiting for the GPU");
+}

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The card, behind plain C: device.cu speaks to CUDA, device_host.c stands in for it in tests without a GPU.
+ * The card, behind plain C: device.cu speaks to CUDA, device_host.c stands in for it in tests
+ * without a GPU.
  *
- * Functions return 0, or -1 with a text in device_error(): what was tried, what the driver said, the way out. One stream.
+ * Functions return 0, or -1 with a text in device_error(): what was tried, what the driver said,
+ * the way out. One stream.
  */
 #ifndef DEVICE_H
 #define DEVICE_H
@@ -18,9 +20,9 @@ struct device_facts {
     char name[256];
     int compute_capability; /* 90 for 9.0 */
     int sms, threads_per_sm;
-    int driver, runtime;    /* 13000 for 13.0 */
+    int driver, runtime;     /* 13000 for 13.0 */
     char driver_release[80]; /* "580.159.04"; "" when unknown */
-    uint64_t total_bytes;   /* by cudaMemGetInfo */
+    uint64_t total_bytes;    /* by cudaMemGetInfo */
 };
 
 const char *device_error(void);
@@ -45,7 +47,10 @@ int device_from_host(uint64_t to, const void *from, uint64_t bytes);
 /** Wait for everything queued. */
 int device_wait(void);
 
-/** What NVML says of the first card before any context: used and reserved by the driver. -1: no NVML. */
+/**
+ * What NVML says of the first card before any context: used and reserved by the driver. -1: no
+ * NVML.
+ */
 int device_nvml_used(uint64_t *used_bytes);
 /** What NVML says of this process. -1: no NVML, or it does not say. */
 int device_nvml_process_used(uint64_t *used_bytes);

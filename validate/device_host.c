@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "probe.h"
 
 enum { CAPACITY_MIB = 2048, CONTEXT_MIB = 64, MOST_SEGMENTS = 4096 };
 
@@ -17,7 +18,10 @@ static struct {
     uint64_t address, bytes;
 } segments[MOST_SEGMENTS];
 
-const char *device_error(void) { return error_text; }
+const char *device_error(void)
+{
+    return error_text;
+}
 
 int device_fail(const char *format, ...)
 {
@@ -39,9 +43,17 @@ int device_open(struct device_facts *facts)
     return 0;
 }
 
-void device_close(void) {}
-int device_count(void) { return 1; }
-int device_broken(void) { return 0; }
+void device_close(void)
+{
+}
+int device_count(void)
+{
+    return 1;
+}
+int device_broken(void)
+{
+    return 0;
+}
 
 uint64_t device_malloc(uint64_t bytes)
 {
@@ -95,7 +107,10 @@ int device_from_host(uint64_t to, const void *from, uint64_t bytes)
     return 0;
 }
 
-int device_wait(void) { return 0; }
+int device_wait(void)
+{
+    return 0;
+}
 
 int device_nvml_used(uint64_t *bytes)
 {
@@ -109,15 +124,31 @@ int device_nvml_process_used(uint64_t *bytes)
     return -1;
 }
 
-int k_warm(void) { return k_load(); }
-int k_gemm_open(void) { return 0; }
-void k_gemm_close(void) {}
+int k_warm(void)
+{
+    return k_load();
+}
+int k_gemm_open(void)
+{
+    return 0;
+}
+void k_gemm_close(void)
+{
+}
 
-int k_gemm(const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *out, int add, int tf32, void *workspace,
-           uint64_t workspace_bytes)
+int k_gemm(const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *out, int add,
+           int tf32, void *workspace, uint64_t workspace_bytes)
 {
     (void)tf32;
     (void)workspace;
     (void)workspace_bytes;
     return k_gemm_plain(a, b, out, add);
+}
+
+int probe_measure(struct probe_result *result, struct device_facts *facts, int quick)
+{
+    (void)quick;
+    memset(result, 0, sizeof *result);
+    memset(facts, 0, sizeof *facts);
+    return device_fail("this build has no GPU to probe");
 }

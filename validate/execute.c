@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One function per kind of operation, one table row per name. Inputs and outputs stand in the order in which src/shadow records them:
- * for a node of the graph the gradients first, then what it saved.
+ * One function per kind of operation, one table row per name. Inputs and outputs stand in the order
+ * in which src/shadow records them: for a node of the graph the gradients first, then what it
+ * saved.
  */
 #include "execute.h"
 
@@ -22,7 +23,8 @@ struct k_tensor executor_tensor(const struct executor *x, const struct mp_op_ten
 {
     struct k_tensor k = {.dtype = t->dtype, .n = t->shape.n};
     const uint64_t bytes = mp_dtype_bytes((enum mp_dtype)t->dtype);
-    k.data = (void *)(uintptr_t)(memory_address(x->memory, t->storage) + (uint64_t)t->offset * bytes);
+    k.data =
+        (void *)(uintptr_t)(memory_address(x->memory, t->storage) + (uint64_t)t->offset * bytes);
     for (int i = 0; i < t->shape.n; i++) {
         k.shape[i] = t->shape.d[i];
         k.stride[i] = t->stride[i];
@@ -30,8 +32,14 @@ struct k_tensor executor_tensor(const struct executor *x, const struct mp_op_ten
     return k;
 }
 
-static bool has_input(const struct call *c, uint32_t i) { return mp_op_input(c->p, c->op, i) != NULL; }
-static bool has_output(const struct call *c, uint32_t i) { return mp_op_output(c->p, c->op, i) != NULL; }
+static bool has_input(const struct call *c, uint32_t i)
+{
+    return mp_op_input(c->p, c->op, i) != NULL;
+}
+static bool has_output(const struct call *c, uint32_t i)
+{
+    return mp_op_output(c->p, c->op, i) != NULL;
+}
 
 /* A tensor that must be there; an empty one stands in for one that is not. */
 static struct k_tensor in(const struct call *c, uint32_t i)
@@ -44,9 +52,18 @@ static struct k_tensor out(const struct call *c, uint32_t i)
     const struct mp_op_tensor *t = mp_op_output(c->p, c->op, i);
     return t ? executor_tensor(c->x, t) : (struct k_tensor){.data = NULL};
 }
-static const struct k_tensor *or_null(const struct k_tensor *t) { return t->data ? t : NULL; }
-static double number(const struct call *c, const char *key, double fallback) { return mp_op_number(c->p, c->op, key, fallback); }
-static int64_t integer(const struct call *c, const char *key, int64_t fallback) { return mp_op_integer(c->p, c->op, key, fallback); }
+static const struct k_tensor *or_null(const struct k_tensor *t)
+{
+    return t->data ? t : NULL;
+}
+static double number(const struct call *c, const char *key, double fallback)
+{
+    return mp_op_number(c->p, c->op, key, fallback);
+}
+static int64_t integer(const struct call *c, const char *key, int64_t fallback)
+{
+    return mp_op_integer(c->p, c->op, key, fallback);
+}
 
 /* ---- filling ---- */
 
@@ -73,7 +90,8 @@ static int rotary_frequencies(const struct call *c)
     const struct k_tensor o = out(c, 0);
     const char *type = mp_op_text(c->p, c->op, "rope_type", "default");
     if (strcmp(type, "default") != 0)
-        return device_fail("rotary embeddings of type '%s' have no kernel; only the default type has", type);
+        return device_fail(
+            "rotary embeddings of type '%s' have no kernel; only the default type has", type);
     return k_rotary_frequencies(&o, number(c, "theta", 10000));
 }
 
@@ -82,7 +100,8 @@ static int64_t vocabulary_of(const struct call *c, uint32_t storage)
 {
     for (uint32_t i = 0; i < c->p->n_ops; i++) {
         const struct mp_op_record *op = &c->p->ops[i];
-        const struct mp_op_tensor *index = mp_op_input(c->p, op, 0), *table = mp_op_input(c->p, op, 1);
+        const struct mp_op_tensor *index = mp_op_input(c->p, op, 0),
+                                  *table = mp_op_input(c->p, op, 1);
         if (strcmp(op->op, "embedding") == 0 && index && table && index->storage == storage)
             return table->shape.d[0];
     }
@@ -97,12 +116,16 @@ static int64_t count(const struct k_tensor *t)
     return n;
 }
 
-/* Ids from the file, or drawn; a padding mask is ones but for the last quarter of every second row. */
-static int64_t input_value(const struct call *c, const char *kind, int64_t i, int64_t vocabulary, int64_t row_length)
+/*
+ * Ids from the file, or drawn; a padding mask leaves out the last eighth of every row, as
+ * measure.py does.
+ */
+static int64_t input_value(const struct call *c, const char *kind, int64_t i, int64_t vocabulary,
+                           int64_t row_length)
 {
     const struct mp_value *tokens = c->x->tokens;
     if (strcmp(kind, "token_ids") != 0)
-        return strcmp(kind, "ones") == 0 || i / row_length % 2 == 0 || i % row_length < row_length - row_length / 4;
+        return strcmp(kind, "ones") == 0 || i % row_length < row_length - MP_MAX(row_length / 8, 1);
     if (!tokens)
         return (int64_t)(random_bits(c->x->n_inputs, (uint64_t)i) % (uint64_t)vocabulary);
     return tokens->as.array.items[c->x->n_inputs]->as.array.items[i]->as.integer;
@@ -141,13 +164,17 @@ static int input(const struct call *c)
         return device_fail("out of memory on the host");
     for (int64_t i = 0; i < n; i++)
         values[i] = input_value(c, kind, i, vocabulary, o.shape[1]);
-    const int status = device_from_host((uint64_t)(uintptr_t)o.data, values, (uint64_t)n * sizeof *values);
+    const int status =
+        device_from_host((uint64_t)(uintptr_t)o.data, values, (uint64_t)n * sizeof *values);
     free(values);
     c->x->n_inputs += ids;
     return status;
 }
 
-/* Weights from the file replace what the program drew. They pass through the card in the parameter's own type. */
+/*
+ * Weights from the file replace what the program drew. They pass through the card in the
+ * parameter's own type.
+ */
 static uint16_t half_of(float value, int dtype)
 {
     uint32_t bits;
@@ -169,7 +196,8 @@ static int parameter(const struct call *c)
     if (!x->weights)
         return 0;
     if (n > x->n_weights - x->next_weight)
-        return device_fail("--weights: the file ends before parameter %lld", (long long)integer(c, "index", 0));
+        return device_fail("--weights: the file ends before parameter %lld",
+                           (long long)integer(c, "index", 0));
     const float *from = x->weights + x->next_weight;
     x->next_weight += n;
     if (o.dtype == K_F32)
@@ -192,19 +220,58 @@ static int apply_unary(const struct call *c, enum k_unary op, double value)
     return k_unary(op, &a, &o, value);
 }
 
-static int copy(const struct call *c) { return apply_unary(c, K_COPY, 0); }
-static int neg(const struct call *c) { return apply_unary(c, K_NEG, 0); }
-static int tanh_(const struct call *c) { return apply_unary(c, K_TANH, 0); }
-static int gelu(const struct call *c) { return apply_unary(c, K_GELU, 0); }
-static int silu(const struct call *c) { return apply_unary(c, K_SILU, 0); }
-static int relu(const struct call *c) { return apply_unary(c, K_RELU, 0); }
-static int sigmoid(const struct call *c) { return apply_unary(c, K_SIGMOID, 0); }
-static int rsqrt(const struct call *c) { return apply_unary(c, K_RSQRT, 0); }
-static int cosine(const struct call *c) { return apply_unary(c, K_COS, 0); }
-static int sine(const struct call *c) { return apply_unary(c, K_SIN, 0); }
-static int power(const struct call *c) { return apply_unary(c, K_POW, number(c, "exponent", 1)); }
-static int divide(const struct call *c) { return apply_unary(c, K_DIV_NUMBER, number(c, "number", 1)); }
-static int additive_mask(const struct call *c) { return apply_unary(c, K_ADDITIVE_MASK, 0); }
+static int copy(const struct call *c)
+{
+    return apply_unary(c, K_COPY, 0);
+}
+static int neg(const struct call *c)
+{
+    return apply_unary(c, K_NEG, 0);
+}
+static int tanh_(const struct call *c)
+{
+    return apply_unary(c, K_TANH, 0);
+}
+static int gelu(const struct call *c)
+{
+    return apply_unary(c, K_GELU, 0);
+}
+static int silu(const struct call *c)
+{
+    return apply_unary(c, K_SILU, 0);
+}
+static int relu(const struct call *c)
+{
+    return apply_unary(c, K_RELU, 0);
+}
+static int sigmoid(const struct call *c)
+{
+    return apply_unary(c, K_SIGMOID, 0);
+}
+static int rsqrt(const struct call *c)
+{
+    return apply_unary(c, K_RSQRT, 0);
+}
+static int cosine(const struct call *c)
+{
+    return apply_unary(c, K_COS, 0);
+}
+static int sine(const struct call *c)
+{
+    return apply_unary(c, K_SIN, 0);
+}
+static int power(const struct call *c)
+{
+    return apply_unary(c, K_POW, number(c, "exponent", 1));
+}
+static int divide(const struct call *c)
+{
+    return apply_unary(c, K_DIV_NUMBER, number(c, "number", 1));
+}
+static int additive_mask(const struct call *c)
+{
+    return apply_unary(c, K_ADDITIVE_MASK, 0);
+}
 
 static int apply_binary(const struct call *c, enum k_binary op, double value)
 {
@@ -214,21 +281,50 @@ static int apply_binary(const struct call *c, enum k_binary op, double value)
 
 static int add(const struct call *c)
 {
-    return has_input(c, 1) ? apply_binary(c, K_ADD, 0) : apply_unary(c, K_ADD_NUMBER, number(c, "number", 0));
+    return has_input(c, 1) ? apply_binary(c, K_ADD, 0)
+                           : apply_unary(c, K_ADD_NUMBER, number(c, "number", 0));
 }
-static int sub(const struct call *c) { return apply_binary(c, K_SUB, 0); }
+static int sub(const struct call *c)
+{
+    return apply_binary(c, K_SUB, 0);
+}
 static int mul(const struct call *c)
 {
-    return has_input(c, 1) ? apply_binary(c, K_MUL, 0) : apply_unary(c, K_MUL_NUMBER, number(c, "number", 1));
+    return has_input(c, 1) ? apply_binary(c, K_MUL, 0)
+                           : apply_unary(c, K_MUL_NUMBER, number(c, "number", 1));
 }
-static int tanh_backward(const struct call *c) { return apply_binary(c, K_TANH_BACKWARD, 0); }
-static int gelu_backward(const struct call *c) { return apply_binary(c, K_GELU_BACKWARD, 0); }
-static int silu_backward(const struct call *c) { return apply_binary(c, K_SILU_BACKWARD, 0); }
-static int relu_backward(const struct call *c) { return apply_binary(c, K_RELU_BACKWARD, 0); }
-static int sigmoid_backward(const struct call *c) { return apply_binary(c, K_SIGMOID_BACKWARD, 0); }
-static int rsqrt_backward(const struct call *c) { return apply_binary(c, K_RSQRT_BACKWARD, 0); }
-static int pow_backward(const struct call *c) { return apply_binary(c, K_POW_BACKWARD, number(c, "exponent", 1)); }
-static int dropout_backward(const struct call *c) { return apply_binary(c, K_DROPOUT_BACKWARD, number(c, "p", 0)); }
+static int tanh_backward(const struct call *c)
+{
+    return apply_binary(c, K_TANH_BACKWARD, 0);
+}
+static int gelu_backward(const struct call *c)
+{
+    return apply_binary(c, K_GELU_BACKWARD, 0);
+}
+static int silu_backward(const struct call *c)
+{
+    return apply_binary(c, K_SILU_BACKWARD, 0);
+}
+static int relu_backward(const struct call *c)
+{
+    return apply_binary(c, K_RELU_BACKWARD, 0);
+}
+static int sigmoid_backward(const struct call *c)
+{
+    return apply_binary(c, K_SIGMOID_BACKWARD, 0);
+}
+static int rsqrt_backward(const struct call *c)
+{
+    return apply_binary(c, K_RSQRT_BACKWARD, 0);
+}
+static int pow_backward(const struct call *c)
+{
+    return apply_binary(c, K_POW_BACKWARD, number(c, "exponent", 1));
+}
+static int dropout_backward(const struct call *c)
+{
+    return apply_binary(c, K_DROPOUT_BACKWARD, number(c, "p", 0));
+}
 
 /* By a number, or by the other factor: the saved tensors are b (for a's gradient) and a. */
 static int mul_backward(const struct call *c)
@@ -253,16 +349,19 @@ static int dropout(const struct call *c)
 /* ---- parts ---- */
 
 /* `from` along a dimension, as long as `length`. */
-static struct k_tensor part(const struct k_tensor *t, int dim, int64_t from, int64_t length, int64_t step)
+static struct k_tensor part(const struct k_tensor *t, int dim, int64_t from, int64_t length,
+                            int64_t step)
 {
     struct k_tensor p = *t;
-    p.data = (char *)t->data + from * t->stride[dim] * (int64_t)mp_dtype_bytes((enum mp_dtype)t->dtype);
+    p.data =
+        (char *)t->data + from * t->stride[dim] * (int64_t)mp_dtype_bytes((enum mp_dtype)t->dtype);
     p.shape[dim] = length;
     p.stride[dim] *= step;
     return p;
 }
 
-static int check_part(const struct k_tensor *whole, const struct k_tensor *piece, int64_t dim, int64_t from, int64_t step)
+static int check_part(const struct k_tensor *whole, const struct k_tensor *piece, int64_t dim,
+                      int64_t from, int64_t step)
 {
     if (dim < 0 || dim >= whole->n || piece->n != whole->n || from < 0 || step < 1 ||
         (piece->shape[dim] > 0 && from + (piece->shape[dim] - 1) * step >= whole->shape[dim]))
@@ -291,7 +390,8 @@ static int cat(const struct call *c)
 static int slice_backward(const struct call *c)
 {
     const struct k_tensor g = in(c, 0), o = out(c, 0);
-    const int64_t dim = integer(c, "dim", 0), from = integer(c, "from", 0), step = integer(c, "step", 1);
+    const int64_t dim = integer(c, "dim", 0), from = integer(c, "from", 0),
+                  step = integer(c, "step", 1);
     if (check_part(&o, &g, dim, from, step) || k_fill(&o, 0))
         return -1;
     const struct k_tensor place = part(&o, (int)dim, from, g.shape[dim], step);
@@ -307,7 +407,8 @@ static int split_backward(const struct call *c)
         return device_fail("SplitBackward0: it has no such dimension");
     const int64_t length = o.shape[dim] / parts;
     for (uint32_t i = 0; i < c->op->n_inputs; i++) {
-        const struct k_tensor g = in(c, i), place = part(&o, (int)dim, (int64_t)i * length, length, 1);
+        const struct k_tensor g = in(c, i),
+                              place = part(&o, (int)dim, (int64_t)i * length, length, 1);
         if (g.data && k_unary(K_COPY, &g, &place, 0))
             return -1;
     }
@@ -361,29 +462,44 @@ static int softmax_as(const struct call *c, int logarithm)
     const struct k_tensor a = in(c, 0), o = out(c, 0);
     return k_softmax(&a, &o, logarithm);
 }
-static int softmax(const struct call *c) { return softmax_as(c, 0); }
-static int log_softmax(const struct call *c) { return softmax_as(c, 1); }
+static int softmax(const struct call *c)
+{
+    return softmax_as(c, 0);
+}
+static int log_softmax(const struct call *c)
+{
+    return softmax_as(c, 1);
+}
 
 static int softmax_backward_as(const struct call *c, int logarithm)
 {
     const struct k_tensor g = in(c, 0), saved = in(c, 1), o = out(c, 0);
     return k_softmax_backward(&g, &saved, &o, logarithm);
 }
-static int softmax_backward(const struct call *c) { return softmax_backward_as(c, 0); }
-static int log_softmax_backward(const struct call *c) { return softmax_backward_as(c, 1); }
+static int softmax_backward(const struct call *c)
+{
+    return softmax_backward_as(c, 0);
+}
+static int log_softmax_backward(const struct call *c)
+{
+    return softmax_backward_as(c, 1);
+}
 
 static int layer_norm(const struct call *c)
 {
-    const struct k_tensor a = in(c, 0), weight = in(c, 1), bias = in(c, 2), o = out(c, 0), average = out(c, 1), rstd = out(c, 2);
+    const struct k_tensor a = in(c, 0), weight = in(c, 1), bias = in(c, 2), o = out(c, 0),
+                          average = out(c, 1), rstd = out(c, 2);
     return k_layer_norm(&a, &weight, &bias, &o, &average, &rstd, number(c, "eps", 1e-5));
 }
 
 /* Saved: bias, x, weight, mean, rstd. */
 static int layer_norm_backward(const struct call *c)
 {
-    const struct k_tensor g = in(c, 0), a = in(c, 2), weight = in(c, 3), average = in(c, 4), rstd = in(c, 5);
+    const struct k_tensor g = in(c, 0), a = in(c, 2), weight = in(c, 3), average = in(c, 4),
+                          rstd = in(c, 5);
     const struct k_tensor dx = out(c, 0), dw = out(c, 1), db = out(c, 2);
-    return k_layer_norm_backward(&g, &a, &average, &rstd, &weight, or_null(&dx), or_null(&dw), or_null(&db));
+    return k_layer_norm_backward(&g, &a, &average, &rstd, &weight, or_null(&dx), or_null(&dw),
+                                 or_null(&db));
 }
 
 /* ---- products ---- */
@@ -398,14 +514,16 @@ static struct k_tensor transposed(const struct k_tensor *t)
     return r;
 }
 
-static int gemm(const struct call *c, const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *o, int added)
+static int gemm(const struct call *c, const struct k_tensor *a, const struct k_tensor *b,
+                const struct k_tensor *o, int added)
 {
     const uint32_t storage = (uint32_t)integer(c, "workspace", 0);
     const bool known = storage && storage <= c->p->n_allocs && c->x->memory->blocks[storage];
     void *workspace = known ? (void *)(uintptr_t)memory_address(c->x->memory, storage) : NULL;
     if (a->n < 2 || b->n < 2)
         return device_fail("a matrix product: its tensors are no matrices");
-    return k_gemm(a, b, o, added, c->x->tf32, workspace, known ? c->x->memory->file->bytes[storage] : 0);
+    return k_gemm(a, b, o, added, c->x->tf32, workspace,
+                  known ? c->x->memory->file->bytes[storage] : 0);
 }
 
 static int mm(const struct call *c)
@@ -421,7 +539,8 @@ static int addmm(const struct call *c)
 }
 
 /* da = g b', db = a' g */
-static int product_backward(const struct call *c, const struct k_tensor *a, const struct k_tensor *b, const struct k_tensor *da,
+static int product_backward(const struct call *c, const struct k_tensor *a,
+                            const struct k_tensor *b, const struct k_tensor *da,
                             const struct k_tensor *db)
 {
     const struct k_tensor g = in(c, 0);
@@ -484,29 +603,36 @@ static int nll_loss_backward(const struct call *c)
 static int attention_mask(const struct call *c)
 {
     const struct k_tensor given = in(c, 0), o = out(c, 0);
-    return k_attention_mask(or_null(&given), &o, (int)integer(c, "causal", 0), integer(c, "sliding", 0));
+    return k_attention_mask(or_null(&given), &o, (int)integer(c, "causal", 0),
+                            integer(c, "sliding", 0));
 }
 
 static struct k_attention attention_rule(const struct call *c)
 {
-    return (struct k_attention){.scale = number(c, "scale", 1), .p = number(c, "p", 0), .causal = (int)integer(c, "causal", 0),
+    return (struct k_attention){.scale = number(c, "scale", 1),
+                                .p = number(c, "p", 0),
+                                .causal = (int)integer(c, "causal", 0),
                                 .seed = (uint64_t)integer(c, "seed", 0)};
 }
 
 static int attention(const struct call *c)
 {
     const struct k_attention rule = attention_rule(c);
-    const struct k_tensor q = in(c, 0), k = in(c, 1), v = in(c, 2), mask = in(c, 3), o = out(c, 0), lse = out(c, 1);
+    const struct k_tensor q = in(c, 0), k = in(c, 1), v = in(c, 2), mask = in(c, 3), o = out(c, 0),
+                          lse = out(c, 1);
     return k_attention(&rule, &q, &k, &v, or_null(&mask), &o, or_null(&lse));
 }
 
 static int attention_backward(const struct call *c)
 {
     const struct k_attention rule = attention_rule(c);
-    const struct k_tensor g = in(c, 0), q = in(c, 1), k = in(c, 2), v = in(c, 3), mask = in(c, 4), o = in(c, 5), lse = in(c, 6);
+    const struct k_tensor g = in(c, 0), q = in(c, 1), k = in(c, 2), v = in(c, 3), mask = in(c, 4),
+                          o = in(c, 5), lse = in(c, 6);
     const struct k_tensor dq = out(c, 0), dk = out(c, 1), dv = out(c, 2);
     if (!lse.data || !dq.data || !dk.data || !dv.data || has_output(c, 3))
-        return device_fail("%s: without row statistics, or with a gradient of the mask, it has no kernel", c->op->op);
+        return device_fail(
+            "%s: without row statistics, or with a gradient of the mask, it has no kernel",
+            c->op->op);
     return k_attention_backward(&rule, &g, &q, &k, &v, or_null(&mask), &o, &lse, &dq, &dk, &dv);
 }
 
@@ -514,8 +640,12 @@ static int attention_backward(const struct call *c)
 
 static int adamw(const struct call *c)
 {
-    const struct k_adamw rule = {.lr = number(c, "lr", 0), .beta1 = number(c, "beta1", 0), .beta2 = number(c, "beta2", 0),
-                                 .eps = number(c, "eps", 0), .weight_decay = number(c, "weight_decay", 0), .step = integer(c, "step", 1)};
+    const struct k_adamw rule = {.lr = number(c, "lr", 0),
+                                 .beta1 = number(c, "beta1", 0),
+                                 .beta2 = number(c, "beta2", 0),
+                                 .eps = number(c, "eps", 0),
+                                 .weight_decay = number(c, "weight_decay", 0),
+                                 .step = integer(c, "step", 1)};
     const struct k_tensor p = in(c, 0), g = in(c, 1), m = in(c, 2), v = in(c, 3), found = in(c, 4);
     return k_adamw(&rule, &p, &g, &m, &v, or_null(&found));
 }
@@ -524,7 +654,8 @@ static int adamw(const struct call *c)
 static int sgd(const struct call *c)
 {
     const struct k_tensor p = in(c, 0), g = in(c, 1), momentum = in(c, 2), found = in(c, 3);
-    return k_sgd(&p, &g, or_null(&momentum), or_null(&found), number(c, "lr", 0), number(c, "momentum", 0), (int)integer(c, "first", 0));
+    return k_sgd(&p, &g, or_null(&momentum), or_null(&found), number(c, "lr", 0),
+                 number(c, "momentum", 0), (int)integer(c, "first", 0));
 }
 
 static int clip(const struct call *c)
@@ -566,7 +697,8 @@ static int unscale(const struct call *c)
 static int update_scale(const struct call *c)
 {
     const struct k_tensor scale = in(c, 0), tracker = in(c, 1), found = in(c, 2);
-    return k_update_scale(&scale, &tracker, &found, number(c, "growth", 2), number(c, "backoff", 0.5), integer(c, "interval", 2000));
+    return k_update_scale(&scale, &tracker, &found, number(c, "growth", 2),
+                          number(c, "backoff", 0.5), integer(c, "interval", 2000));
 }
 
 /* ---- the table ---- */
@@ -654,13 +786,19 @@ enum memplan_status executor_open(struct executor *x, struct memory *m, struct m
     *x = (struct executor){.memory = m, .program = &m->file->program};
     x->written = calloc((size_t)x->program->n_allocs + 1, sizeof *x->written);
     x->tf32 = header_value(m->file, "run.tf32") && header_value(m->file, "run.tf32")->as.boolean;
-    return x->written ? MEMPLAN_STATUS_OK : mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
+    return x->written ? MEMPLAN_STATUS_OK
+                      : mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
 }
 
-void executor_close(struct executor *x) { free(x->written); }
+void executor_close(struct executor *x)
+{
+    free(x->written);
+}
 
 /* A storage without bytes counts as there. */
-static bool has_first(const struct mp_op_tensor *(*get)(const struct mp_program *, const struct mp_op_record *, uint32_t), const struct call *c, uint32_t n)
+static bool has_first(const struct mp_op_tensor *(*get)(const struct mp_program *,
+                                                        const struct mp_op_record *, uint32_t),
+                      const struct call *c, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!get(c->p, c->op, i))
@@ -674,8 +812,11 @@ static enum memplan_status check_written(const struct call *c)
     for (uint32_t i = 0; i < c->op->n_inputs; i++) {
         const struct mp_op_tensor *t = mp_op_input(c->p, c->op, i);
         if (t && t->storage && !c->x->written[t->storage])
-            return mp_error_set(c->err, MEMPLAN_STATUS_UNSUPPORTED, "%s reads storage %u, which no operation has written: this model has "
-                                "operations without a kernel; replay runs its memory", c->op->op, t->storage);
+            return mp_error_set(
+                c->err, MEMPLAN_STATUS_UNSUPPORTED,
+                "%s reads storage %u, which no operation has written: this model has "
+                "operations without a kernel; replay runs its memory",
+                c->op->op, t->storage);
     }
     return MEMPLAN_STATUS_OK;
 }
@@ -687,12 +828,17 @@ enum memplan_status executor_run(struct executor *x, uint32_t index, struct memp
     while (row < MP_ARRAY_LEN(rows) && strcmp(rows[row].name, c.op->op) != 0)
         row++;
     if (row == MP_ARRAY_LEN(rows))
-        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "operation '%s' has no kernel; replay runs the program's memory", c.op->op);
-    if (!has_first(mp_op_input, &c, rows[row].n_inputs) || !has_first(mp_op_output, &c, rows[row].n_outputs))
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "operation %u, %s: a tensor is missing", index, c.op->op);
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                            "operation '%s' has no kernel; replay runs the program's memory",
+                            c.op->op);
+    if (!has_first(mp_op_input, &c, rows[row].n_inputs) ||
+        !has_first(mp_op_output, &c, rows[row].n_outputs))
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "operation %u, %s: a tensor is missing",
+                            index, c.op->op);
     enum memplan_status status = check_written(&c);
     if (!status && rows[row].run(&c))
-        status = mp_error_set(err, MEMPLAN_STATUS_IO, "operation %u, %s: %s", index, c.op->op, device_error());
+        status = mp_error_set(err, MEMPLAN_STATUS_IO, "operation %u, %s: %s", index, c.op->op,
+                              device_error());
     for (uint32_t i = 0; i < c.op->n_outputs; i++) {
         const struct mp_op_tensor *t = mp_op_output(c.p, c.op, i);
         if (t)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memplan-validate: is memplan right on this card? Reads programs that `memplan fit --program` wrote, and runs them.
+ * memplan-validate: is memplan right on this card? Reads programs that `memplan fit --program`
+ * wrote, and runs them.
  *
- * Exit status: 0 as predicted, 1 not as predicted, 2 bad usage or input, 3 the world failed (no GPU, no room, no file).
+ * Exit status: 0 as predicted, 1 not as predicted, 2 bad usage or input, 3 the world failed (no
+ * GPU, no room, no file).
  */
 #include "commands.h"
 
@@ -17,10 +19,13 @@ static const char help[] =
     "Usage: memplan-validate probe [-o FILE] [--name NAME] [--quick]\n"
     "       memplan-validate replay PROGRAM [--cap BYTES] [--leave BYTES] [-o FILE]\n"
     "       memplan-validate train PROGRAM [--weights FILE] [--losses FILE] [--check] [-o FILE]\n"
+    "       memplan-validate train PROGRAM --start PREFIX\n"
     "\n"
-    "Runs what memplan predicted on the first GPU. Programs come from `memplan fit --program FILE`.\n"
+    "Runs what memplan predicted on the first GPU. Programs come from `memplan fit --program "
+    "FILE`.\n"
     "\n"
-    "  probe            measure the card: what a process costs, how fast it is; -o writes a GPU file\n"
+    "  probe            measure the card: what a process costs, how fast it is; -o writes a GPU "
+    "file\n"
     "  replay           ask the driver for the memory that the program asks for\n"
     "  train            run the program's operations, too\n"
     "\n"
@@ -31,6 +36,8 @@ static const char help[] =
     "  --leave BYTES    fill the card first, until this much is left\n"
     "  --weights FILE   start from these parameters (float32, in the order of model.parameters())\n"
     "  --losses FILE    token ids and losses to compare with, from train_reference.py\n"
+    "  --start PREFIX   write what training starts from, to PREFIX.weights and PREFIX.tokens.json, "
+    "and stop\n"
     "  --check          compare every operation with a float64 reference on the host\n";
 
 int complain(const char *command, const char *text, int status)
@@ -41,11 +48,13 @@ int complain(const char *command, const char *text, int status)
 
 int complain_error(const char *command, const struct memplan_error *err)
 {
-    const bool input = err->status == MEMPLAN_STATUS_INPUT || err->status == MEMPLAN_STATUS_RANGE || err->status == MEMPLAN_STATUS_UNSUPPORTED;
+    const bool input = err->status == MEMPLAN_STATUS_INPUT || err->status == MEMPLAN_STATUS_RANGE ||
+                       err->status == MEMPLAN_STATUS_UNSUPPORTED;
     return complain(command, err->text, input ? EXIT_USAGE : EXIT_WORLD);
 }
 
-void write_where(struct mp_json_writer *w, const struct device_facts *facts, const struct arguments *a)
+void write_where(struct mp_json_writer *w, const struct device_facts *facts,
+                 const struct arguments *a)
 {
     char date[32] = "";
     const time_t now = time(NULL);
@@ -86,6 +95,8 @@ static const char **text_target(struct arguments *a, const char *option)
         return &a->weights;
     if (strcmp(option, "--losses") == 0)
         return &a->losses;
+    if (strcmp(option, "--start") == 0)
+        return &a->start;
     return strcmp(option, "--name") == 0 ? &a->name : NULL;
 }
 
@@ -101,6 +112,11 @@ static int parse(struct arguments *a, int argc, char **argv)
 {
     struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
     for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            (void)printf("%s", help);
+            a->command = "help";
+            return 0;
+        }
         const char **const text = text_target(a, argv[i]);
         uint64_t *const bytes = bytes_target(a, argv[i]);
         if ((text || bytes) && i + 1 == argc)
@@ -131,6 +147,8 @@ int main(int argc, char **argv)
     const int status = parse(&a, argc, argv);
     if (status)
         return status;
+    if (strcmp(a.command, "help") == 0)
+        return EXIT_YES;
     if (strcmp(a.command, "probe") == 0)
         return command_probe(&a);
     if (strcmp(a.command, "replay") != 0 && strcmp(a.command, "train") != 0)

@@ -10,17 +10,26 @@ result, not an error: the line then has "oom": true and the phases that were com
 A line may have two more keys. `setting` changes what the run spec cannot say: {"env": {NAME: VALUE}} sets environment
 variables, {"attention_kernels": ["flash", "efficient", "cudnn", "math"]} allows only these kernels for sdpa. `expect_bytes`
 is how much of the card the run may take at most: with --jobs, runs start side by side as long as these fit together.
+
+Data parallelism: with `collectives` nccl every rank is a process with a GPU of its own, and the first one is measured.
+With `collectives` none there is one process, whose group of `world` ranks moves nothing: buffers are those of that many.
 """
 import argparse
+import contextlib
+import ctypes
 import gc
 import json
 import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
+import tempfile
 import time
 import traceback
+
+import variants
 
 DEFAULTS = {
     "framework": "hf",
@@ -44,26 +53,35 @@ DEFAULTS = {
     "seq_lengths": None,
     "pad_to": 1,
     "lora": None,
+    "quantization": "none",
+    "loss": "full",
+    "experts": "grouped",
+    "training_arguments": None,
     "data_parallel": "none",
     "world": 1,
     "gpus_per_node": None,
-    "collectives": "none",
+    "collectives": "nccl",
     "ddp": None,
     "fsdp": None,
+    "deepspeed": None,
 }
 CHOICES = {
-    "framework": ("hf",),
+    "framework": ("hf", "hf-trainer"),
     "precision": ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"),
     "attention": ("sdpa", "eager"),
-    "optimizer": ("adamw-foreach", "adamw-fused", "adamw-forloop", "sgd", "sgd-momentum", "adafactor", "none"),
+    "optimizer": ("adamw-foreach", "adamw-fused", "adamw-forloop", "sgd", "sgd-momentum", "adafactor", "none", "adamw-8bit",
+                  "paged-adamw-8bit", "lion", "muon"),
+    "quantization": ("none", "nf4"),
+    "loss": ("full", "chunked", "fused"),
+    "experts": ("grouped", "eager"),
     "zero_grad": ("set_to_none", "keep"),
     "attention_mask": (False, True, "padded"),
     "init_device": ("cuda", "cpu"),
-    "data_parallel": ("none", "ddp", "zero1", "fsdp2"),
-    "collectives": ("none",),
+    "data_parallel": ("none", "ddp", "zero1", "fsdp2", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3"),
+    "collectives": ("nccl", "none"),
 }
 REQUIRED = ("model", "batch", "seq")
-IGNORED = ("gpu", "used")
+IGNORED = ("gpu", "used", "expert_imbalance")
 MODEL_CLASSES = {
     "gpt2": "GPT2LMHeadModel",
     "bert": "BertForMaskedLM",
@@ -91,6 +109,10 @@ STATISTICS = ("allocated", "reserved", "requested", "active", "inactive_split")
 
 class SpecError(Exception):
     """A run spec that cannot be measured; the text says why."""
+
+
+class Finished(Exception):
+    """Another loop than the plain one has done the training."""
 
 
 # Reading specs
@@ -164,11 +186,20 @@ def build_model(torch, run):
     config = {key: value for key, value in run["model"].items() if key not in NOT_THE_MODEL}
     config = transformers.CONFIG_MAPPING[run["model"]["model_type"]](use_cache=get(run, "use_cache"), **config)
     config._attn_implementation = get(run, "attention")
+    if get(run, "experts") == "eager":
+        config._experts_implementation = "eager"
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(get(run, "precision"), torch.float32)
     torch.set_default_dtype(dtype)
-    with torch.device(get(run, "init_device")):
+    on_host = get(run, "quantization") == "nf4" or get(run, "framework") == "hf-trainer"
+    with torch.device("cpu" if on_host else get(run, "init_device")):
         model = getattr(transformers, MODEL_CLASSES[run["model"]["model_type"]])(config)
     torch.set_default_dtype(torch.float32)
+    if get(run, "quantization") == "nf4":
+        variants.quantize(torch, get(run, "precision"), model)
+    if get(run, "loss") == "fused":
+        variants.fuse_loss(model)
+    if get(run, "framework") == "hf-trainer":
+        return model  # the Trainer moves it
     model.to("cuda")
     model.train()
     if get(run, "lora"):
@@ -196,36 +227,83 @@ def add_adapters(model, lora):
     return model
 
 
-def start_process_group(torch, run):
-    """A group of `world` ranks of which this process is the first, and which moves nothing: buffers are those of that many."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
+def is_parallel(run):
+    return get(run, "data_parallel") != "none"
 
-    torch.cuda.set_device(0)
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=run["world"])
+
+def is_deepspeed(run):
+    return get(run, "data_parallel").startswith("deepspeed")
+
+
+def start_process_group(torch, run, rank, rendezvous):
+    """NCCL, or a group of `world` ranks of which this process is the first, and which moves nothing."""
+    torch.cuda.set_device(rank)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(get(run, "world")))
+    if get(run, "collectives") == "none":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=get(run, "world"))
+    else:
+        torch.distributed.init_process_group("nccl", init_method="file://" + rendezvous, rank=rank,
+                                             world_size=get(run, "world"), device_id=torch.device("cuda", rank))
+        torch.distributed.barrier()
     x = torch.ones(1 << 20, device="cuda")
     torch.distributed.all_reduce(x)
     torch.cuda.synchronize()
     del x
 
 
-def wrap_model(torch, run, model):
+def wrap_model(torch, run, model, rank):
+    if is_deepspeed(run):
+        import deepspeed
+
+        config = dict(get(run, "deepspeed") or {"zero_optimization": {"stage": int(run["data_parallel"][-1])}},
+                      train_micro_batch_size_per_gpu=run["batch"], gradient_accumulation_steps=get(run, "accumulate"))
+        return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
     if run["data_parallel"] == "fsdp2":
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-        from transformers.modeling_layers import GradientCheckpointingLayer
+        return shard(torch, run, model)
+    options = dict(get(run, "ddp") or {})
+    options.pop("no_sync", None)
+    hook = options.pop("compression", "none")
+    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], **options)
+    if hook != "none":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-        given = get(run, "fsdp") or {}
-        options = {"reshard_after_forward": given.get("reshard_after_forward", True)}
-        if given.get("mixed_precision"):
-            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        for block in [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]:
-            fully_shard(block, **options)
-        fully_shard(model, **options)
-        return model
-    return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], **(get(run, "ddp") or {}))
+        model.register_comm_hook(None, getattr(default_hooks, hook + "_compress_hook"))
+    return model
 
 
-def make_optimizer(torch, run, params):
+def shard(torch, run, model):
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    given = get(run, "fsdp") or {}
+    options = {"reshard_after_forward": given.get("reshard_after_forward", True)}
+    if given.get("mixed_precision"):
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if given.get("offload"):
+        options["offload_policy"] = CPUOffloadPolicy()
+    if given.get("replicas", 1) > 1:
+        replicas = given["replicas"]
+        options["mesh"] = torch.distributed.init_device_mesh("cuda", (replicas, get(run, "world") // replicas),
+                                                             mesh_dim_names=("replicate", "shard"))
+    for block in [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]:
+        fully_shard(block, **options)
+    fully_shard(model, **options)
+    return model
+
+
+def sync_or_not(run, model, last):
+    """no_sync(): gradients stay with the rank until the last micro-batch."""
+    return model.no_sync() if (get(run, "ddp") or {}).get("no_sync") and not last else contextlib.nullcontext()
+
+
+def make_optimizer(torch, run, params, model):
     name = get(run, "optimizer")
+    if name == "muon":
+        return variants.make_muon(torch, model)
+    if name in ("adamw-8bit", "paged-adamw-8bit", "lion"):
+        return variants.make_bitsandbytes(name, params)
     if run.get("data_parallel") == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -284,7 +362,7 @@ def used_by_process(pid):
     return None
 
 
-def train(torch, run, recorder):
+def train(torch, run, recorder, rank=0, rendezvous=None):
     """The measured loop. Returns `measured`; its local variables are part of what is measured, so it is one function."""
     torch.cuda.init()
     if get(run, "tf32"):
@@ -310,20 +388,27 @@ def train(torch, run, recorder):
     oom = False
     try:
         torch.manual_seed(0)
-        if get(run, "data_parallel") != "none":
-            start_process_group(torch, run)
+        if is_parallel(run):
+            start_process_group(torch, run, rank, rendezvous)
         model = build_model(torch, run)
         n_params = sum(p.numel() for p in model.parameters())
+        if get(run, "framework") == "hf-trainer":
+            variants.train_with_trainer(torch, run, model, mark, step_s)
+            raise Finished
         mark("model")
-        if get(run, "data_parallel") != "none":
-            model = wrap_model(torch, run, model)
+        if is_parallel(run):
+            model = wrap_model(torch, run, model, rank)
             mark("wrap")
-        optimizer = make_optimizer(torch, run, [p for p in model.parameters() if p.requires_grad])
+        engine, optimizer = None, None
+        if is_deepspeed(run):
+            engine = model
+        else:
+            optimizer = make_optimizer(torch, run, [p for p in model.parameters() if p.requires_grad], model)
         amp = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(get(run, "precision"))
         scaler = torch.amp.GradScaler("cuda") if amp is torch.float16 else None
         accumulate, batch, images = get(run, "accumulate"), run["batch"], run["model"]["model_type"] == "vit"
         vocab = 2 if images else run["model"].get("vocab_size") or getattr(model, "module", model).config.vocab_size
-        held = []
+        held, forward = [], variants.ChunkedLoss(torch, model) if get(run, "loss") == "chunked" else model
         data = [torch.randint(0, vocab, (batch,) if images else (batch, seq), device="cuda") for seq in lengths(run)]
         pixels = []
         if images:
@@ -339,22 +424,33 @@ def train(torch, run, recorder):
             for mb in range(accumulate):
                 ids = data[(it * accumulate + mb) % len(data)]
                 kw = {"attention_mask": masks[ids.shape[1]]} if masks else {}
-                with torch.autocast("cuda", dtype=amp or torch.bfloat16, enabled=amp is not None):
-                    if images:
-                        out = model(pixel_values=pixels[(it * accumulate + mb) % len(data)], labels=ids)
+                with sync_or_not(run, model, mb == accumulate - 1):
+                    with torch.autocast("cuda", dtype=amp or torch.bfloat16, enabled=amp is not None):
+                        if images:
+                            out = model(pixel_values=pixels[(it * accumulate + mb) % len(data)], labels=ids)
+                        else:
+                            out = forward(input_ids=ids, labels=ids, **kw)
+                        loss = out.loss
+                    if not engine:
+                        loss = loss / accumulate
+                    mark("it%d.mb%d.fwd" % (it, mb))
+                    if recorder:
+                        recorder.watch(loss)
+                    if engine:
+                        engine.backward(loss)
                     else:
-                        out = model(input_ids=ids, labels=ids, **kw)
-                    loss = out.loss
-                loss = loss / accumulate
-                mark("it%d.mb%d.fwd" % (it, mb))
-                if recorder:
-                    recorder.watch(loss)
-                (scaler.scale(loss) if scaler else loss).backward()
+                        (scaler.scale(loss) if scaler else loss).backward()
                 mark("it%d.mb%d.bwd" % (it, mb))
                 if get(run, "retain_losses"):
                     held.append(out.loss)
                 if get(run, "release_outputs"):
                     del out, loss
+                if engine:
+                    engine.step()
+            if engine:
+                mark("it%d.opt" % it)
+                step_s.append(round(time.perf_counter() - started, 6))
+                continue
             if get(run, "clip_grad_norm"):
                 if scaler and optimizer:
                     scaler.unscale_(optimizer)
@@ -374,6 +470,8 @@ def train(torch, run, recorder):
                 torch.cuda.empty_cache()
             mark("it%d.zero" % it)
             step_s.append(round(time.perf_counter() - started, 6))
+    except Finished:
+        pass
     except torch.OutOfMemoryError:
         oom = True
     peaks.append(statistics(torch, "peak"))  # of the phase that was not completed, if any
@@ -404,26 +502,54 @@ def apply_setting(torch, setting):
         torch.backends.cuda.enable_math_sdp("math" in kernels)
 
 
+def other_rank(line, rank, rendezvous):
+    """Body of the processes beside the measured one: the same run, unobserved. They end with it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    import torch
+
+    apply_setting(torch, line.get("setting", {}))
+    train(torch, line["run"], None, rank, rendezvous)
+
+
+def start_other_ranks(line, rendezvous):
+    if not is_parallel(line["run"]) or get(line["run"], "collectives") == "none":
+        return []
+    fork = multiprocessing.get_context("fork")
+    others = [fork.Process(target=other_rank, args=(line, rank, rendezvous)) for rank in range(1, get(line["run"], "world"))]
+    for process in others:
+        process.start()
+    return others
+
+
 def child(connection, line, trace_path, labels):
     """Body of a fresh process: measure one run and send the result."""
     try:
         setting = line.get("setting", {})
         os.environ.update(setting.get("env", {}))
+        rendezvous = os.path.join(tempfile.gettempdir(), "ranks-%d" % os.getpid())
+        others = start_other_ranks(line, rendezvous)
         import torch
 
         import events
 
         apply_setting(torch, setting)
         # Taking Python stacks breaks checkpointing: the exception that stops a recomputation early gets lost.
-        labels = labels and get(line["run"], "checkpoint") == "none"
+        labels = labels and get(line["run"], "checkpoint") == "none" and get(line["run"], "loss") != "chunked"
         recorder = events.Recorder(labels) if trace_path else None
-        result = {"measured": train(torch, line["run"], recorder)}
+        result = {"measured": train(torch, line["run"], recorder, 0, rendezvous)}
+        for process in others:
+            process.join(10)
+            process.kill()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(rendezvous)
         if recorder:
             recorder.write(trace_path, {key: line[key] for key in ("id", "run", "setting") if key in line})
     except Exception as error:
         result = {"error": repr(error)[:500], "traceback": traceback.format_exc()[-1500:]}
     connection.send(result)
     connection.close()
+    if is_parallel(line["run"]):
+        os._exit(0)  # libraries of process groups may wait for each other at exit
 
 
 # What is done with a line: generators that ask for runs and are sent their results

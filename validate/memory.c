@@ -37,18 +37,21 @@ const char *header_text(const struct mp_program_file *file, const char *path)
     return v && v->kind == MP_STRING ? v->as.string.text : "";
 }
 
-enum memplan_status memory_options(const struct mp_program_file *file, uint64_t limit_bytes, struct mp_allocator_options *options,
-                                   struct memplan_error *err)
+enum memplan_status memory_options(const struct mp_program_file *file, uint64_t limit_bytes,
+                                   struct mp_allocator_options *options, struct memplan_error *err)
 {
     *options = (struct mp_allocator_options){
         .torch = (mp_torch_version)header_uint(file, "profile.torch_version"),
         .limit_bytes = limit_bytes ? limit_bytes : header_uint(file, "run.allocator_limit_bytes"),
         .total_bytes = header_uint(file, "gpu.total_bytes"),
     };
-    const enum memplan_status status = mp_allocator_conf_parse(header_text(file, "run.allocator_conf"), options->torch, &options->conf, err);
+    const enum memplan_status status = mp_allocator_conf_parse(
+        header_text(file, "run.allocator_conf"), options->torch, &options->conf, err);
     if (!status && options->conf.expandable_segments)
-        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "allocator_conf: expandable_segments needs the driver's virtual memory calls, "
-                                                             "which are not used here; leave it out");
+        return mp_error_set(
+            err, MEMPLAN_STATUS_UNSUPPORTED,
+            "allocator_conf: expandable_segments needs the driver's virtual memory calls, "
+            "which are not used here; leave it out");
     return status;
 }
 
@@ -60,14 +63,20 @@ void outcome_release(struct outcome *o)
     *o = (struct outcome){.oom = false};
 }
 
-static enum memplan_status no_memory(struct memplan_error *err) { return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host"); }
+static enum memplan_status no_memory(struct memplan_error *err)
+{
+    return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
+}
 
-static void end_phase(struct outcome *o, struct mp_allocator *a, const char *name, uint64_t device_peak)
+static void end_phase(struct outcome *o, struct mp_allocator *a, const char *name,
+                      uint64_t device_peak)
 {
     const struct mp_allocator_peaks peaks = mp_allocator_take_peaks(a);
     struct phase_result *phase = &o->phases[o->n_phases++];
-    *phase = (struct phase_result){.requested_peak = peaks.requested_bytes, .allocated_peak = peaks.allocated_bytes,
-                                   .reserved_peak = peaks.reserved_bytes, .device_peak = device_peak};
+    *phase = (struct phase_result){.requested_peak = peaks.requested_bytes,
+                                   .allocated_peak = peaks.allocated_bytes,
+                                   .reserved_peak = peaks.reserved_bytes,
+                                   .device_peak = device_peak};
     (void)snprintf(phase->name, sizeof phase->name, "%s", name);
 }
 
@@ -80,7 +89,8 @@ static void take_peaks(struct outcome *o, const struct mp_allocator *a)
 }
 
 /* One event. False: out of memory. */
-static bool apply(const struct mp_program *p, uint32_t index, struct mp_allocator *a, struct mp_block **blocks, struct outcome *o, uint64_t device_peak)
+static bool apply(const struct mp_program *p, uint32_t index, struct mp_allocator *a,
+                  struct mp_block **blocks, struct outcome *o, uint64_t device_peak)
 {
     const struct mp_event *e = &p->events[index];
     switch ((enum mp_event_kind)e->kind) {
@@ -94,7 +104,9 @@ static bool apply(const struct mp_program *p, uint32_t index, struct mp_allocato
     case MP_EVENT_FREE: mp_allocator_release(a, blocks[e->id]); return true;
     case MP_EVENT_MARK: end_phase(o, a, p->phases[e->id].name, device_peak); return true;
     case MP_EVENT_EMPTY_CACHE: mp_allocator_empty_cache(a); return true;
-    case MP_EVENT_RECORD_STREAM: mp_allocator_record_stream(a, blocks[e->id], e->stream); return true;
+    case MP_EVENT_RECORD_STREAM:
+        mp_allocator_record_stream(a, blocks[e->id], e->stream);
+        return true;
     case MP_EVENT_TAG:
     case MP_EVENT_DRIVER:
     case MP_EVENT_OP: return true;
@@ -145,7 +157,8 @@ static void release_segment(void *context, uint64_t address, uint64_t bytes)
     m->failed |= device_broken() != 0;
 }
 
-enum memplan_status memory_open(struct memory *m, const struct mp_program_file *file, uint64_t limit_bytes, struct memplan_error *err)
+enum memplan_status memory_open(struct memory *m, const struct mp_program_file *file,
+                                uint64_t limit_bytes, struct memplan_error *err)
 {
     struct mp_allocator_options options;
     const struct mp_program *p = &file->program;
@@ -153,7 +166,10 @@ enum memplan_status memory_open(struct memory *m, const struct mp_program_file *
     const enum memplan_status status = memory_options(file, limit_bytes, &options, err);
     if (status)
         return status;
-    options.placement = (struct mp_placement){.kind = MP_PLACE_CALLBACK, .allocate = allocate_segment, .release = release_segment, .context = m};
+    options.placement = (struct mp_placement){.kind = MP_PLACE_CALLBACK,
+                                              .allocate = allocate_segment,
+                                              .release = release_segment,
+                                              .context = m};
     m->blocks = calloc((size_t)p->n_allocs + 1, sizeof(struct mp_block *));
     m->outcome.phases = calloc((size_t)p->n_phases + 1, sizeof *m->outcome.phases);
     if (!m->blocks || !m->outcome.phases)
@@ -193,13 +209,15 @@ enum memplan_status memory_event(struct memory *m, uint32_t index, struct mempla
 enum memplan_status memory_finish(struct memory *m, struct memplan_error *err)
 {
     take_peaks(&m->outcome, m->allocator);
-    return device_wait() ? mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error()) : MEMPLAN_STATUS_OK;
+    return device_wait() ? mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error())
+                         : MEMPLAN_STATUS_OK;
 }
 
 /* ---- without it ---- */
 
-enum memplan_status memory_predict(const struct mp_program_file *file, uint64_t limit_bytes, uint64_t capacity_bytes,
-                                   const uint64_t *addresses, size_t n_addresses, struct outcome *o, struct memplan_error *err)
+enum memplan_status memory_predict(const struct mp_program_file *file, uint64_t limit_bytes,
+                                   uint64_t capacity_bytes, const uint64_t *addresses,
+                                   size_t n_addresses, struct outcome *o, struct memplan_error *err)
 {
     struct mp_allocator_options options;
     const struct mp_program *p = &file->program;
@@ -208,7 +226,8 @@ enum memplan_status memory_predict(const struct mp_program_file *file, uint64_t 
     if (status)
         return status;
     options.capacity_bytes = capacity_bytes;
-    options.placement = (struct mp_placement){.kind = MP_PLACE_RECORDED, .recorded = addresses, .n_recorded = n_addresses};
+    options.placement = (struct mp_placement){
+        .kind = MP_PLACE_RECORDED, .recorded = addresses, .n_recorded = n_addresses};
     struct mp_allocator *a = mp_allocator_new(&options, err);
     struct mp_block **blocks = calloc((size_t)p->n_allocs + 1, sizeof(struct mp_block *));
     o->phases = calloc((size_t)p->n_phases + 1, sizeof *o->phases);

@@ -14,10 +14,22 @@ struct job {
     struct dense *out;
 };
 
-static double number(const struct job *j, const char *key, double fallback) { return mp_op_number(j->p, j->op, key, fallback); }
-static int64_t integer(const struct job *j, const char *key, int64_t fallback) { return mp_op_integer(j->p, j->op, key, fallback); }
-static bool has_in(const struct job *j, uint32_t i) { return i < j->op->n_inputs && j->in[i].present; }
-static bool has_out(const struct job *j, uint32_t i) { return i < j->op->n_outputs && j->out[i].present; }
+static double number(const struct job *j, const char *key, double fallback)
+{
+    return mp_op_number(j->p, j->op, key, fallback);
+}
+static int64_t integer(const struct job *j, const char *key, int64_t fallback)
+{
+    return mp_op_integer(j->p, j->op, key, fallback);
+}
+static bool has_in(const struct job *j, uint32_t i)
+{
+    return i < j->op->n_inputs && j->in[i].present;
+}
+static bool has_out(const struct job *j, uint32_t i)
+{
+    return i < j->op->n_outputs && j->out[i].present;
+}
 
 /* Index of x's element for element i of shape: broadcast from the right. */
 static int64_t broadcast(const struct dense *x, const struct dense *shape, int64_t i)
@@ -35,13 +47,25 @@ static int64_t broadcast(const struct dense *x, const struct dense *shape, int64
     return at;
 }
 
-static int64_t last(const struct dense *t) { return t->n ? t->shape[t->n - 1] : 1; }
+static int64_t last(const struct dense *t)
+{
+    return t->n ? t->shape[t->n - 1] : 1;
+}
 
 /* ---- pointwise ---- */
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double normal_density(double x) { return exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846); }
-static double normal_distribution(double x) { return (1 + erf(x / sqrt(2.0))) / 2; }
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+static double normal_density(double x)
+{
+    return exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846);
+}
+static double normal_distribution(double x)
+{
+    return (1 + erf(x / sqrt(2.0))) / 2;
+}
 
 static double of_one(const char *op, double x, double n, int dtype)
 {
@@ -72,7 +96,10 @@ static double of_one(const char *op, double x, double n, int dtype)
     if (strcmp(op, "div") == 0 || strcmp(op, "DivBackward0") == 0)
         return x / n;
     if (strcmp(op, "additive_mask") == 0)
-        return x != 0 ? 0 : dtype == MP_F16 ? -65504.0 : dtype == MP_BF16 ? -0x1.fep127 : -0x1.fffffep127;
+        return x != 0             ? 0
+               : dtype == MP_F16  ? -65504.0
+               : dtype == MP_BF16 ? -0x1.fep127
+                                  : -0x1.fffffep127;
     return x; /* copies */
 }
 
@@ -105,7 +132,8 @@ static bool pointwise(const struct job *j)
 {
     static const char *const keys[] = {"number", "exponent", "p"};
     const char *const op = j->op->op;
-    const bool by_number = mp_op_attribute(j->p, j->op, "number") != NULL, two = has_in(j, 1) && !by_number;
+    const bool by_number = mp_op_attribute(j->p, j->op, "number") != NULL,
+               two = has_in(j, 1) && !by_number;
     double n = 1;
     for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++)
         if (mp_op_attribute(j->p, j->op, keys[i]))
@@ -113,7 +141,8 @@ static bool pointwise(const struct job *j)
     struct dense *o = &j->out[0];
     for (int64_t i = 0; i < o->count; i++) {
         const double a = j->in[0].v[broadcast(&j->in[0], o, i)];
-        o->v[i] = two ? of_two(op, a, j->in[1].v[broadcast(&j->in[1], o, i)], n) : of_one(op, a, n, o->dtype);
+        o->v[i] = two ? of_two(op, a, j->in[1].v[broadcast(&j->in[1], o, i)], n)
+                      : of_one(op, a, n, o->dtype);
     }
     return true;
 }
@@ -125,7 +154,8 @@ static bool mul_backward(const struct job *j)
     for (uint32_t k = 0; k < 2; k++) {
         struct dense *o = &j->out[k];
         for (int64_t i = 0; has_out(j, k) && i < o->count; i++)
-            o->v[i] = j->in[0].v[broadcast(&j->in[0], o, i)] * j->in[1 + k].v[broadcast(&j->in[1 + k], o, i)];
+            o->v[i] = j->in[0].v[broadcast(&j->in[0], o, i)] *
+                      j->in[1 + k].v[broadcast(&j->in[1 + k], o, i)];
     }
     return true;
 }
@@ -173,14 +203,16 @@ static void around(const struct dense *t, int64_t dim, int64_t *before, int64_t 
         *(i < dim ? before : after) *= i == dim ? 1 : t->shape[i];
 }
 
-static void put(struct dense *whole, const struct dense *piece, int64_t dim, int64_t from, int64_t step)
+static void put(struct dense *whole, const struct dense *piece, int64_t dim, int64_t from,
+                int64_t step)
 {
     int64_t before, after;
     around(whole, dim, &before, &after);
     for (int64_t b = 0; b < before; b++)
         for (int64_t i = 0; i < piece->shape[dim]; i++)
             for (int64_t a = 0; a < after; a++)
-                whole->v[(b * whole->shape[dim] + from + i * step) * after + a] = piece->v[(b * piece->shape[dim] + i) * after + a];
+                whole->v[(b * whole->shape[dim] + from + i * step) * after + a] =
+                    piece->v[(b * piece->shape[dim] + i) * after + a];
 }
 
 static void zero(struct dense *t, double value)
@@ -265,7 +297,8 @@ static bool softmax(const struct job *j)
         for (int64_t i = 0; i < n; i++)
             total += exp(x[i] - most);
         for (int64_t i = 0; i < n; i++)
-            j->out[0].v[row * n + i] = logarithm ? x[i] - most - log(total) : exp(x[i] - most) / total;
+            j->out[0].v[row * n + i] =
+                logarithm ? x[i] - most - log(total) : exp(x[i] - most) / total;
     }
     return true;
 }
@@ -306,7 +339,8 @@ static bool layer_norm(const struct job *j)
 
 static bool layer_norm_backward(const struct job *j)
 {
-    const struct dense *g = &j->in[0], *x = &j->in[2], *weight = &j->in[3], *mean = &j->in[4], *rstd = &j->in[5];
+    const struct dense *g = &j->in[0], *x = &j->in[2], *weight = &j->in[3], *mean = &j->in[4],
+                       *rstd = &j->in[5];
     const int64_t n = last(x);
     for (uint32_t k = 1; k < 3; k++)
         if (has_out(j, k))
@@ -315,7 +349,8 @@ static bool layer_norm_backward(const struct job *j)
         double a = 0, b = 0;
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = row * n + i;
-            const double normal = (x->v[at] - mean->v[row]) * rstd->v[row], slope = g->v[at] * weight->v[i];
+            const double normal = (x->v[at] - mean->v[row]) * rstd->v[row],
+                         slope = g->v[at] * weight->v[i];
             a += slope / (double)n;
             b += slope * normal / (double)n;
             if (has_out(j, 1))
@@ -325,7 +360,8 @@ static bool layer_norm_backward(const struct job *j)
         }
         for (int64_t i = 0; i < n && has_out(j, 0); i++) {
             const int64_t at = row * n + i;
-            j->out[0].v[at] = rstd->v[row] * (g->v[at] * weight->v[i] - a - (x->v[at] - mean->v[row]) * rstd->v[row] * b);
+            j->out[0].v[at] = rstd->v[row] * (g->v[at] * weight->v[i] - a -
+                                              (x->v[at] - mean->v[row]) * rstd->v[row] * b);
         }
     }
     return true;
@@ -336,7 +372,8 @@ static bool layer_norm_backward(const struct job *j)
 /* c[m, n] of each batch = sum over k of a and b, either read transposed. */
 static void product(const struct dense *a, bool ta, const struct dense *b, bool tb, struct dense *c)
 {
-    const int64_t m = c->shape[c->n - 2], n = c->shape[c->n - 1], batches = c->count / MP_MAX(m * n, 1);
+    const int64_t m = c->shape[c->n - 2], n = c->shape[c->n - 1],
+                  batches = c->count / MP_MAX(m * n, 1);
     const int64_t k = ta ? a->shape[a->n - 2] : a->shape[a->n - 1];
     for (int64_t batch = 0; batch < batches; batch++)
         for (int64_t row = 0; row < m; row++) {
@@ -365,7 +402,8 @@ static bool addmm(const struct job *j)
     return true;
 }
 
-static bool product_backward(const struct job *j, const struct dense *a, const struct dense *b, uint32_t first)
+static bool product_backward(const struct job *j, const struct dense *a, const struct dense *b,
+                             uint32_t first)
 {
     if (has_out(j, first))
         product(&j->in[0], false, b, true, &j->out[first]);
@@ -373,8 +411,14 @@ static bool product_backward(const struct job *j, const struct dense *a, const s
         product(a, true, &j->in[0], false, &j->out[first + 1]);
     return true;
 }
-static bool mm_backward(const struct job *j) { return product_backward(j, &j->in[2], &j->in[1], 0); }
-static bool addmm_backward(const struct job *j) { return product_backward(j, &j->in[1], &j->in[2], 1); }
+static bool mm_backward(const struct job *j)
+{
+    return product_backward(j, &j->in[2], &j->in[1], 0);
+}
+static bool addmm_backward(const struct job *j)
+{
+    return product_backward(j, &j->in[1], &j->in[2], 1);
+}
 
 /* ---- embedding, loss ---- */
 
@@ -382,7 +426,8 @@ static bool embedding(const struct job *j)
 {
     const int64_t n = last(&j->out[0]);
     for (int64_t i = 0; i < j->in[0].count; i++)
-        memcpy(j->out[0].v + i * n, j->in[1].v + (int64_t)j->in[0].v[i] * n, (size_t)n * sizeof(double));
+        memcpy(j->out[0].v + i * n, j->in[1].v + (int64_t)j->in[0].v[i] * n,
+               (size_t)n * sizeof(double));
     return true;
 }
 
@@ -432,7 +477,8 @@ static bool attention_mask(const struct job *j)
     const int64_t keys = last(o), queries = o->shape[o->n - 2], sliding = integer(j, "sliding", 0);
     for (int64_t i = 0; i < o->count; i++) {
         const int64_t key = i % keys, query = i / keys % queries, batch = i / keys / queries;
-        bool allowed = (!integer(j, "causal", 0) || key <= query) && (!sliding || query - key < sliding);
+        bool allowed =
+            (!integer(j, "causal", 0) || key <= query) && (!sliding || query - key < sliding);
         if (has_in(j, 0))
             allowed = allowed && j->in[0].v[batch * keys + key] != 0;
         o->v[i] = o->dtype == MP_BOOL ? allowed : allowed ? 0 : -(double)INFINITY;
@@ -460,23 +506,34 @@ struct heads {
     int64_t group;
 };
 
-/* Probabilities of one query over the keys, and what dropout leaves of them. False: no key is allowed. */
-static bool probabilities(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept,
-                          double *lse)
+/*
+ * Probabilities of one query over the keys, and what dropout leaves of them. False: no key is
+ * allowed.
+ */
+static bool probabilities(const struct job *j, const struct heads *h, int64_t batch, int64_t head,
+                          int64_t query, double *p, double *kept, double *lse)
 {
     const int64_t keys = h->k->shape[2], dim = h->q->shape[3], queries = h->q->shape[2];
     const double drop = number(j, "p", 0), scale = number(j, "scale", 1);
     double most = -(double)INFINITY, total = 0;
     for (int64_t key = 0; key < keys; key++) {
         const int64_t index = ((batch * h->q->shape[1] + head) * queries + query) * keys + key;
-        p[key] = scale * dot(head_row(h->q, batch, head, query), head_row(h->k, batch, head / h->group, key), dim);
+        p[key] = scale * dot(head_row(h->q, batch, head, query),
+                             head_row(h->k, batch, head / h->group, key), dim);
         if (h->mask)
-            p[key] += h->mask->dtype == MP_BOOL ? (h->mask->v[broadcast(h->mask, &h->scores, index)] != 0 ? 0 : -(double)INFINITY)
-                                                : h->mask->v[broadcast(h->mask, &h->scores, index)];
+            p[key] +=
+                h->mask->dtype == MP_BOOL
+                    ? (h->mask->v[broadcast(h->mask, &h->scores, index)] != 0 ? 0
+                                                                              : -(double)INFINITY)
+                    : h->mask->v[broadcast(h->mask, &h->scores, index)];
         if (integer(j, "causal", 0) && key > query)
             p[key] = -(double)INFINITY;
         most = fmax(most, p[key]);
-        kept[key] = drop <= 0 ? 1 : random_uniform((uint64_t)integer(j, "seed", 0), (uint64_t)index) >= (float)drop ? 1 / (1 - drop) : 0;
+        kept[key] =
+            drop <= 0 ? 1
+            : random_uniform((uint64_t)integer(j, "seed", 0), (uint64_t)index) >= (float)drop
+                ? 1 / (1 - drop)
+                : 0;
     }
     for (int64_t key = 0; key < keys; key++)
         total += most > -(double)INFINITY ? exp(p[key] - most) : 0;
@@ -486,7 +543,8 @@ static bool probabilities(const struct job *j, const struct heads *h, int64_t ba
     return total > 0;
 }
 
-static void attend_row(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept)
+static void attend_row(const struct job *j, const struct heads *h, int64_t batch, int64_t head,
+                       int64_t query, double *p, double *kept)
 {
     const int64_t keys = h->k->shape[2], dim = h->q->shape[3];
     double *o = j->out[0].v + ((batch * h->q->shape[1] + head) * h->q->shape[2] + query) * dim;
@@ -500,9 +558,11 @@ static void attend_row(const struct job *j, const struct heads *h, int64_t batch
             o[d] += p[key] * kept[key] * head_row(h->v, batch, head / h->group, key)[d];
 }
 
-static void attend_row_backward(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept)
+static void attend_row_backward(const struct job *j, const struct heads *h, int64_t batch,
+                                int64_t head, int64_t query, double *p, double *kept)
 {
-    const int64_t keys = h->k->shape[2], dim = h->q->shape[3], at = (batch * h->q->shape[1] + head) * h->q->shape[2] + query;
+    const int64_t keys = h->k->shape[2], dim = h->q->shape[3],
+                  at = (batch * h->q->shape[1] + head) * h->q->shape[2] + query;
     const double *g = j->in[0].v + at * dim, scale = number(j, "scale", 1);
     double mean = 0, lse;
     (void)probabilities(j, h, batch, head, query, p, kept, &lse);
@@ -520,7 +580,8 @@ static void attend_row_backward(const struct job *j, const struct heads *h, int6
 }
 
 static bool over_rows(const struct job *j, struct heads *h,
-                      void (*row)(const struct job *j, const struct heads *h, int64_t batch, int64_t head, int64_t query, double *p, double *kept))
+                      void (*row)(const struct job *j, const struct heads *h, int64_t batch,
+                                  int64_t head, int64_t query, double *p, double *kept))
 {
     if (h->q->n != 4 || h->k->n != 4)
         return false;
@@ -531,7 +592,8 @@ static bool over_rows(const struct job *j, struct heads *h,
     h->scores = *h->q;
     h->scores.shape[3] = h->k->shape[2];
     for (int64_t i = 0; i < h->q->shape[0] * h->q->shape[1] * h->q->shape[2]; i++)
-        row(j, h, i / h->q->shape[2] / h->q->shape[1], i / h->q->shape[2] % h->q->shape[1], i % h->q->shape[2], p, p + h->k->shape[2]);
+        row(j, h, i / h->q->shape[2] / h->q->shape[1], i / h->q->shape[2] % h->q->shape[1],
+            i % h->q->shape[2], p, p + h->k->shape[2]);
     free(p);
     return true;
 }
@@ -539,7 +601,8 @@ static bool over_rows(const struct job *j, struct heads *h,
 /* Padded rows of the statistics are nobody's: no number there. */
 static bool attention(const struct job *j)
 {
-    struct heads h = {.q = &j->in[0], .k = &j->in[1], .v = &j->in[2], .mask = has_in(j, 3) ? &j->in[3] : NULL};
+    struct heads h = {
+        .q = &j->in[0], .k = &j->in[1], .v = &j->in[2], .mask = has_in(j, 3) ? &j->in[3] : NULL};
     if (has_out(j, 1))
         zero(&j->out[1], (double)NAN);
     return over_rows(j, &h, attend_row);
@@ -547,7 +610,8 @@ static bool attention(const struct job *j)
 
 static bool attention_backward(const struct job *j)
 {
-    struct heads h = {.q = &j->in[1], .k = &j->in[2], .v = &j->in[3], .mask = has_in(j, 4) ? &j->in[4] : NULL};
+    struct heads h = {
+        .q = &j->in[1], .k = &j->in[2], .v = &j->in[3], .mask = has_in(j, 4) ? &j->in[4] : NULL};
     for (uint32_t i = 0; i < 3; i++)
         zero(&j->out[i], 0);
     return over_rows(j, &h, attend_row_backward);
@@ -557,13 +621,16 @@ static bool attention_backward(const struct job *j)
 
 static bool adamw(const struct job *j)
 {
-    const double lr = number(j, "lr", 0), b1 = number(j, "beta1", 0), b2 = number(j, "beta2", 0), step = (double)integer(j, "step", 1);
+    const double lr = number(j, "lr", 0), b1 = number(j, "beta1", 0), b2 = number(j, "beta2", 0),
+                 step = (double)integer(j, "step", 1);
     if (has_in(j, 4) && j->in[4].v[0] != 0)
         return false;
     for (int64_t i = 0; i < j->out[0].count; i++) {
-        const double g = j->in[1].v[i], m = b1 * j->in[2].v[i] + (1 - b1) * g, v = b2 * j->in[3].v[i] + (1 - b2) * g * g;
+        const double g = j->in[1].v[i], m = b1 * j->in[2].v[i] + (1 - b1) * g,
+                     v = b2 * j->in[3].v[i] + (1 - b2) * g * g;
         const double mean = m / (1 - pow(b1, step)), square = v / (1 - pow(b2, step));
-        j->out[0].v[i] = j->in[0].v[i] * (1 - lr * number(j, "weight_decay", 0)) - lr * mean / (sqrt(square) + number(j, "eps", 0));
+        j->out[0].v[i] = j->in[0].v[i] * (1 - lr * number(j, "weight_decay", 0)) -
+                         lr * mean / (sqrt(square) + number(j, "eps", 0));
         j->out[1].v[i] = m;
         j->out[2].v[i] = v;
     }
@@ -615,8 +682,11 @@ static bool unscale(const struct job *j)
 
 static bool update_scale(const struct job *j)
 {
-    const bool found = j->in[2].v[0] != 0, grows = !found && j->in[1].v[0] + 1 >= number(j, "interval", 2000);
-    j->out[0].v[0] = j->in[0].v[0] * (found ? number(j, "backoff", 0.5) : grows ? number(j, "growth", 2) : 1);
+    const bool found = j->in[2].v[0] != 0,
+               grows = !found && j->in[1].v[0] + 1 >= number(j, "interval", 2000);
+    j->out[0].v[0] = j->in[0].v[0] * (found   ? number(j, "backoff", 0.5)
+                                      : grows ? number(j, "growth", 2)
+                                              : 1);
     j->out[1].v[0] = found || grows ? 0 : j->in[1].v[0] + 1;
     return true;
 }
@@ -633,21 +703,52 @@ static const struct {
     const char *name;
     bool (*run)(const struct job *j);
 } rows[] = {
-    {"fill", fill}, {"arange", arange}, {"normal", none}, {"input", none}, {"parameter", none}, {"rotary_frequencies", frequencies},
-    {"dropout", dropout}, {"MulBackward0", mul_backward}, {"cat", cat}, {"SliceBackward0", slice_backward},
-    {"SplitBackward0", split_backward}, {"pad", pad}, {"ConstantPadNdBackward0", pad_backward}, {"sum", sum}, {"mean", sum},
-    {"softmax", softmax}, {"log_softmax", softmax}, {"SoftmaxBackward0", softmax_backward}, {"SafeSoftmaxBackward0", softmax_backward},
-    {"LogSoftmaxBackward0", softmax_backward}, {"layer_norm", layer_norm}, {"NativeLayerNormBackward0", layer_norm_backward},
-    {"mm", mm}, {"bmm", mm}, {"addmm", addmm}, {"MmBackward0", mm_backward}, {"BmmBackward0", mm_backward},
-    {"AddmmBackward0", addmm_backward}, {"embedding", embedding}, {"EmbeddingBackward0", embedding_backward}, {"nll_loss", nll_loss},
-    {"NllLossBackward0", nll_loss_backward}, {"attention_mask", attention_mask}, {"attention", attention},
-    {"ScaledDotProductCudnnAttentionBackward0", attention_backward}, {"ScaledDotProductFlashAttentionBackward0", attention_backward},
-    {"ScaledDotProductEfficientAttentionBackward0", attention_backward}, {"adamw", adamw}, {"sgd", sgd}, {"clip_grad_norm_", clip},
-    {"unscale_", unscale}, {"update_scale_", update_scale},
+    {"fill", fill},
+    {"arange", arange},
+    {"normal", none},
+    {"input", none},
+    {"parameter", none},
+    {"rotary_frequencies", frequencies},
+    {"dropout", dropout},
+    {"MulBackward0", mul_backward},
+    {"cat", cat},
+    {"SliceBackward0", slice_backward},
+    {"SplitBackward0", split_backward},
+    {"pad", pad},
+    {"ConstantPadNdBackward0", pad_backward},
+    {"sum", sum},
+    {"mean", sum},
+    {"softmax", softmax},
+    {"log_softmax", softmax},
+    {"SoftmaxBackward0", softmax_backward},
+    {"SafeSoftmaxBackward0", softmax_backward},
+    {"LogSoftmaxBackward0", softmax_backward},
+    {"layer_norm", layer_norm},
+    {"NativeLayerNormBackward0", layer_norm_backward},
+    {"mm", mm},
+    {"bmm", mm},
+    {"addmm", addmm},
+    {"MmBackward0", mm_backward},
+    {"BmmBackward0", mm_backward},
+    {"AddmmBackward0", addmm_backward},
+    {"embedding", embedding},
+    {"EmbeddingBackward0", embedding_backward},
+    {"nll_loss", nll_loss},
+    {"NllLossBackward0", nll_loss_backward},
+    {"attention_mask", attention_mask},
+    {"attention", attention},
+    {"ScaledDotProductCudnnAttentionBackward0", attention_backward},
+    {"ScaledDotProductFlashAttentionBackward0", attention_backward},
+    {"ScaledDotProductEfficientAttentionBackward0", attention_backward},
+    {"adamw", adamw},
+    {"sgd", sgd},
+    {"clip_grad_norm_", clip},
+    {"unscale_", unscale},
+    {"update_scale_", update_scale},
 };
 
-bool reference_run(const struct mp_program *p, const struct mp_op_record *op, const struct dense *in, const struct dense *measured,
-                   struct dense *out)
+bool reference_run(const struct mp_program *p, const struct mp_op_record *op,
+                   const struct dense *in, const struct dense *measured, struct dense *out)
 {
     const struct job j = {p, op, in, measured, out};
     for (size_t i = 0; i < MP_ARRAY_LEN(rows); i++)

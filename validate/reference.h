@@ -2,7 +2,8 @@
 /*
  * Every operation once more, on the host, in float64: what a kernel's result is compared with.
  *
- * Tensors are dense, in the order of their shape. The formulas are written down a second time, not shared with the kernels.
+ * Tensors are dense, in the order of their shape. The formulas are written down a second time, not
+ * shared with the kernels.
  */
 #ifndef VALIDATE_REFERENCE_H
 #define VALIDATE_REFERENCE_H
@@ -19,10 +20,11 @@ struct dense {
 };
 
 /**
- * Fill the values of out from those of in. measured: the kernel's own outputs, for what is random: its mask decides.
- * False: this operation has no reference (random numbers, inputs) or its tensors do not go together.
+ * Fill the values of out from those of in. measured: the kernel's own outputs, for what is random:
+ * its mask decides. False: this operation has no reference (random numbers, inputs) or its tensors
+ * do not go together.
  */
-bool reference_run(const struct mp_program *p, const struct mp_op_record *op, const struct dense *in, const struct dense *measured,
-                   struct dense *out);
+bool reference_run(const struct mp_program *p, const struct mp_op_record *op,
+                   const struct dense *in, const struct dense *measured, struct dense *out);
 
 #endif

@@ -2,9 +2,10 @@
 /*
  * `memplan-validate replay`: the memory of a job, from the real driver.
  *
- * Every block is written as a whole. Compared: reserved and allocated bytes with the same program replayed at the addresses that the
- * driver gave (must be equal), with the prediction of `fit` (which had to guess the addresses), the card's memory by
- * cudaMemGetInfo, and the request that finds no room.
+ * Every block is written as a whole. Compared: reserved and allocated bytes with the same program
+ * replayed at the addresses that the driver gave (must be equal), with the prediction of `fit`
+ * (which had to guess the addresses), the card's memory by cudaMemGetInfo, and the request that
+ * finds no room.
  */
 #include "commands.h"
 
@@ -14,11 +15,17 @@
 #include "memory.h"
 
 /* A block's pattern: wherever two blocks overlap, one of them would find the other's. */
-static int pattern(uint32_t id) { return (int)(id * 37u + 1u) & 0xff; }
+static int pattern(uint32_t id)
+{
+    return (int)(id * 37u + 1u) & 0xff;
+}
 
 enum { LOOK_EVERY = 61 }; /* a read waits for the card: not every block */
 
-static int write_block(const struct memory *m, const struct mp_event *e) { return device_memset(memory_address(m, e->id), pattern(e->id), e->bytes); }
+static int write_block(const struct memory *m, const struct mp_event *e)
+{
+    return device_memset(memory_address(m, e->id), pattern(e->id), e->bytes);
+}
 
 static int look_at_block(const struct memory *m, const struct mp_event *e)
 {
@@ -68,19 +75,23 @@ static int fill_card(uint64_t leave, uint64_t *ballast)
 
 static bool same_outcome(const struct outcome *a, const struct outcome *b)
 {
-    if (a->oom != b->oom || (a->oom && a->oom_event != b->oom_event) || a->n_phases != b->n_phases || a->reserved != b->reserved ||
-        a->allocated != b->allocated || a->requested != b->requested)
+    if (a->oom != b->oom || (a->oom && a->oom_event != b->oom_event) ||
+        a->n_phases != b->n_phases || a->reserved != b->reserved || a->allocated != b->allocated ||
+        a->requested != b->requested)
         return false;
     for (uint32_t i = 0; i < a->n_phases; i++)
-        if (a->phases[i].reserved_peak != b->phases[i].reserved_peak || a->phases[i].allocated_peak != b->phases[i].allocated_peak)
+        if (a->phases[i].reserved_peak != b->phases[i].reserved_peak ||
+            a->phases[i].allocated_peak != b->phases[i].allocated_peak)
             return false;
     return true;
 }
 
 static void print_row(const char *what, uint64_t measured, uint64_t predicted)
 {
-    const double error = measured ? 100.0 * ((double)predicted - (double)measured) / (double)measured : 0;
-    (void)printf("  %-34s %18" PRIu64 " %18" PRIu64 "  %+9.4f %%\n", what, measured, predicted, error);
+    const double error =
+        measured ? 100.0 * ((double)predicted - (double)measured) / (double)measured : 0;
+    (void)printf("  %-34s %18" PRIu64 " %18" PRIu64 "  %+9.4f %%\n", what, measured, predicted,
+                 error);
 }
 
 static void write_outcome(struct mp_json_writer *w, const char *key, const struct outcome *o)
@@ -102,23 +113,29 @@ struct comparison {
     bool equal;
 };
 
-static int report(const struct arguments *a, const struct device_facts *facts, const struct mp_program_file *file, const struct comparison *c)
+static int report(const struct arguments *a, const struct device_facts *facts,
+                  const struct mp_program_file *file, const struct comparison *c)
 {
     const struct outcome *o = &c->real->outcome;
     struct mp_strbuf out = MP_STRBUF_INIT;
     struct mp_json_writer w;
-    (void)printf("%s: %" PRIu32 " requests on %s, %zu segments\n", a->program, file->program.n_allocs, facts->name, c->real->n_segments);
+    (void)printf("%s: %" PRIu32 " requests on %s, %zu segments\n", a->program,
+                 file->program.n_allocs, facts->name, c->real->n_segments);
     (void)printf("  %-34s %18s %18s  %11s\n", "", "measured", "predicted", "error");
     print_row("requested, same addresses", o->requested, c->same_addresses->requested);
     print_row("allocated, same addresses", o->allocated, c->same_addresses->allocated);
     print_row("reserved, same addresses", o->reserved, c->same_addresses->reserved);
     if (!a->cap_bytes && !a->leave_bytes) {
-        print_row("allocated, as fit predicts", o->allocated, header_uint(file, "predicted.allocated_bytes"));
-        print_row("reserved, as fit predicts", o->reserved, header_uint(file, "predicted.reserved_bytes"));
+        print_row("allocated, as fit predicts", o->allocated,
+                  header_uint(file, "predicted.allocated_bytes"));
+        print_row("reserved, as fit predicts", o->reserved,
+                  header_uint(file, "predicted.reserved_bytes"));
     }
-    print_row("card: taken by segments", c->real->peak_used - c->real->idle_used, c->same_addresses->reserved);
+    print_row("card: taken by segments", c->real->peak_used - c->real->idle_used,
+              c->same_addresses->reserved);
     if (o->oom || c->same_addresses->oom)
-        (void)printf("  out of memory at event             %18" PRIu32 " %18" PRIu32 "\n", o->oom ? o->oom_event : 0,
+        (void)printf("  out of memory at event             %18" PRIu32 " %18" PRIu32 "\n",
+                     o->oom ? o->oom_event : 0,
                      c->same_addresses->oom ? c->same_addresses->oom_event : 0);
     (void)printf("  %s\n", c->equal ? "equal to the byte, phase for phase" : "NOT as predicted");
     mp_json_init(&w, &out, 0);
@@ -178,7 +195,8 @@ int command_replay(const struct arguments *a)
     if (device_open(&facts) || fill_card(a->leave_bytes, &ballast)) {
         status = complain(a->command, device_error(), EXIT_WORLD);
     } else {
-        status = memory_open(&m, &file, a->cap_bytes, &err) ? complain_error(a->command, &err) : compare(a, &facts, &m);
+        status = memory_open(&m, &file, a->cap_bytes, &err) ? complain_error(a->command, &err)
+                                                            : compare(a, &facts, &m);
         memory_close(&m);
         if (ballast)
             device_free(ballast);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `memplan-validate train`: the program for real. Memory as in replay, and every operation is run between its requests.
+ * `memplan-validate train`: the program for real. Memory as in replay, and every operation is run
+ * between its requests.
  *
- * Compared: memory per phase with the prediction; with --check every operation's results with a float64 reference; with --losses
- * the loss of every micro-batch with the one that PyTorch recorded from the same weights and tokens.
+ * Compared: memory per phase with the prediction; with --check every operation's results with a
+ * float64 reference; with --losses the loss of every micro-batch with the one that PyTorch recorded
+ * from the same weights and tokens.
  */
 #include "commands.h"
 
@@ -40,13 +42,17 @@ static enum memplan_status read_losses(struct training *t, struct memplan_error 
         return MEMPLAN_STATUS_OK;
     enum memplan_status status = mp_file_read(t->a->losses, 0, &text, err);
     if (!status) {
-        const struct mp_value *value = mp_json_parse(&t->arena, t->a->losses, mp_strbuf_text(&text), text.len, err);
+        const struct mp_value *value =
+            mp_json_parse(&t->arena, t->a->losses, mp_strbuf_text(&text), text.len, err);
         t->expected = mp_value_get(value, "losses");
         t->executor.tokens = mp_value_get(value, "tokens");
         if (!value)
             status = err->status;
         else if (!t->expected || t->expected->kind != MP_ARRAY || !t->executor.tokens)
-            status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: lists 'losses' and 'tokens' are needed; train_reference.py writes them", t->a->losses);
+            status = mp_error_set(
+                err, MEMPLAN_STATUS_INPUT,
+                "%s: lists 'losses' and 'tokens' are needed; train_reference.py writes them",
+                t->a->losses);
     }
     mp_strbuf_release(&text);
     return status;
@@ -56,7 +62,8 @@ static enum memplan_status read_weights(struct training *t, struct memplan_error
 {
     if (!t->a->weights)
         return MEMPLAN_STATUS_OK;
-    const enum memplan_status status = mp_file_read(t->a->weights, UINT64_C(16) * MP_GIB, &t->weights, err);
+    const enum memplan_status status =
+        mp_file_read(t->a->weights, UINT64_C(16) * MP_GIB, &t->weights, err);
     if (status)
         return status;
     t->executor.weights = (const float *)(const void *)t->weights.data; /* malloc'ed: aligned */
@@ -64,17 +71,118 @@ static enum memplan_status read_weights(struct training *t, struct memplan_error
     return MEMPLAN_STATUS_OK;
 }
 
+/* ---- what others can start from ---- */
+
+struct start {
+    struct mp_strbuf weights, tokens; /* float32 values; JSON */
+    struct mp_json_writer w;
+};
+
+static enum memplan_status add_weights(const struct training *t, struct start *start,
+                                       const struct mp_op_tensor *p, struct memplan_error *err)
+{
+    const struct k_tensor k = executor_tensor(&t->executor, p);
+    const uint64_t size = mp_dtype_bytes((enum mp_dtype)p->dtype),
+                   bytes = t->file.bytes[p->storage], n = bytes / size;
+    unsigned char *raw = malloc(bytes);
+    if (!raw)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
+    const int failed = device_to_host(raw, (uint64_t)(uintptr_t)k.data, bytes);
+    for (uint64_t i = 0; i < n && !failed; i++) {
+        const float value = (float)check_value(raw + i * size, (enum mp_dtype)p->dtype);
+        mp_strbuf_add(&start->weights, &value, sizeof value);
+    }
+    free(raw);
+    return failed ? mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error()) : MEMPLAN_STATUS_OK;
+}
+
+static enum memplan_status add_tokens(const struct training *t, struct start *start,
+                                      const struct mp_op_tensor *p, struct memplan_error *err)
+{
+    const uint64_t bytes = t->file.bytes[p->storage];
+    int64_t *ids = malloc(bytes);
+    if (!ids)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
+    const int failed =
+        device_to_host(ids, (uint64_t)(uintptr_t)executor_tensor(&t->executor, p).data, bytes);
+    mp_json_array(&start->w, NULL);
+    for (uint64_t i = 0; i < bytes / sizeof *ids && !failed; i++)
+        mp_json_int(&start->w, NULL, ids[i]);
+    mp_json_end_array(&start->w);
+    free(ids);
+    return failed ? mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error()) : MEMPLAN_STATUS_OK;
+}
+
+static enum memplan_status start_op(struct training *t, struct start *start, uint32_t index,
+                                    struct memplan_error *err)
+{
+    const struct mp_program *p = &t->file.program;
+    const struct mp_op_record *op = &p->ops[index];
+    const enum memplan_status status = executor_run(&t->executor, index, err);
+    if (status)
+        return status;
+    if (strcmp(op->op, "parameter") == 0)
+        return add_weights(t, start, mp_op_output(p, op, 0), err);
+    if (strcmp(op->op, "input") == 0 && strcmp(mp_op_text(p, op, "kind", ""), "token_ids") == 0)
+        return add_tokens(t, start, mp_op_output(p, op, 0), err);
+    return MEMPLAN_STATUS_OK;
+}
+
+static enum memplan_status run_start(struct training *t, struct start *start,
+                                     struct memplan_error *err)
+{
+    const struct mp_program *p = &t->file.program;
+    for (uint32_t i = 0; i < p->n_events && !t->memory.outcome.oom; i++) {
+        const struct mp_event *e = &p->events[i];
+        const enum memplan_status status = e->kind == MP_EVENT_OP
+                                               ? start_op(t, start, e->id, err)
+                                               : memory_event(&t->memory, i, err);
+        if (status)
+            return status;
+        if (e->kind == MP_EVENT_MARK && strcmp(p->phases[e->id].name, "data") == 0)
+            return MEMPLAN_STATUS_OK;
+    }
+    return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                        "%s: the program has no phase 'data', or no room for it", t->a->program);
+}
+
+static enum memplan_status write_start(struct training *t, struct memplan_error *err)
+{
+    struct start start = {.weights = MP_STRBUF_INIT, .tokens = MP_STRBUF_INIT};
+    struct mp_strbuf path = MP_STRBUF_INIT;
+    mp_json_init(&start.w, &start.tokens, 0);
+    mp_json_object(&start.w, NULL);
+    mp_json_array(&start.w, "tokens");
+    enum memplan_status status = run_start(t, &start, err);
+    mp_json_end_array(&start.w);
+    mp_json_end_object(&start.w);
+    mp_strbuf_addch(&start.tokens, '\n');
+    mp_strbuf_addf(&path, "%s.weights", t->a->start);
+    if (!status && (path.failed || start.weights.failed || start.tokens.failed))
+        status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory on the host");
+    if (!status)
+        status = mp_file_write(path.data, start.weights.data, start.weights.len, err);
+    mp_strbuf_reset(&path);
+    mp_strbuf_addf(&path, "%s.tokens.json", t->a->start);
+    if (!status)
+        status = mp_file_write(path.data, start.tokens.data, start.tokens.len, err);
+    mp_strbuf_release(&path);
+    mp_strbuf_release(&start.weights);
+    mp_strbuf_release(&start.tokens);
+    return status;
+}
+
 /* ---- the run ---- */
 
-static enum memplan_status note_loss(struct training *t, const struct mp_op_record *op, struct memplan_error *err)
+static enum memplan_status note_loss(struct training *t, const struct mp_op_record *op,
+                                     struct memplan_error *err)
 {
     const struct mp_op_tensor *loss = mp_op_output(&t->file.program, op, 0);
-    float value;
+    unsigned char value[8];
     if (strcmp(op->op, "nll_loss") != 0)
         return MEMPLAN_STATUS_OK;
-    if (loss->dtype != MP_F32)
-        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "the loss is not float32");
-    if (device_to_host(&value, (uint64_t)(uintptr_t)executor_tensor(&t->executor, loss).data, sizeof value))
+    if (device_to_host(value, (uint64_t)(uintptr_t)executor_tensor(&t->executor, loss).data,
+                       mp_dtype_bytes((enum mp_dtype)loss->dtype)))
         return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
     if (t->n_losses == t->cap_losses) {
         const size_t wanted = t->cap_losses ? 2 * t->cap_losses : 64;
@@ -84,12 +192,13 @@ static enum memplan_status note_loss(struct training *t, const struct mp_op_reco
         t->losses = losses;
         t->cap_losses = wanted;
     }
-    t->losses[t->n_losses++] = (double)value;
+    t->losses[t->n_losses++] = check_value(value, (enum mp_dtype)loss->dtype);
     return MEMPLAN_STATUS_OK;
 }
 
 /* Under --check memory comes as NaN, so that what is read before it is written shows. */
-static enum memplan_status poison(struct training *t, const struct mp_event *e, struct memplan_error *err)
+static enum memplan_status poison(struct training *t, const struct mp_event *e,
+                                  struct memplan_error *err)
 {
     if (t->a->check && device_memset(memory_address(&t->memory, e->id), 0xff, e->bytes))
         return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
@@ -99,7 +208,8 @@ static enum memplan_status poison(struct training *t, const struct mp_event *e, 
 
 static enum memplan_status run_op(struct training *t, uint32_t index, struct memplan_error *err)
 {
-    const enum memplan_status status = t->a->check ? check_run(&t->check, index, err) : executor_run(&t->executor, index, err);
+    const enum memplan_status status =
+        t->a->check ? check_run(&t->check, index, err) : executor_run(&t->executor, index, err);
     return status ? status : note_loss(t, &t->file.program.ops[index], err);
 }
 
@@ -108,7 +218,8 @@ static enum memplan_status run(struct training *t, struct memplan_error *err)
     const struct mp_program *p = &t->file.program;
     for (uint32_t i = 0; i < p->n_events && !t->memory.outcome.oom; i++) {
         const struct mp_event *e = &p->events[i];
-        enum memplan_status status = e->kind == MP_EVENT_OP ? run_op(t, e->id, err) : memory_event(&t->memory, i, err);
+        enum memplan_status status =
+            e->kind == MP_EVENT_OP ? run_op(t, e->id, err) : memory_event(&t->memory, i, err);
         if (!status && e->kind == MP_EVENT_ALLOC && !t->memory.outcome.oom)
             status = poison(t, e, err);
         if (status)
@@ -127,7 +238,9 @@ static double relative(uint64_t predicted, uint64_t measured)
 static const struct mp_value *predicted_phase(const struct training *t, uint32_t i, const char *key)
 {
     const struct mp_value *phases = header_value(&t->file, "predicted.phases");
-    return phases && phases->kind == MP_ARRAY && i < phases->as.array.length ? mp_value_get(phases->as.array.items[i], key) : NULL;
+    return phases && phases->kind == MP_ARRAY && i < phases->as.array.length
+               ? mp_value_get(phases->as.array.items[i], key)
+               : NULL;
 }
 static uint64_t predicted_bytes(const struct training *t, uint32_t i, const char *key)
 {
@@ -161,18 +274,25 @@ static bool compare_losses(const struct training *t, double *worst)
 }
 
 /* Other precisions than fp32 round differently: their losses are shown, not judged. */
-static bool judged(const struct training *t) { return strcmp(header_text(&t->file, "run.precision"), "fp32") == 0; }
+static bool judged(const struct training *t)
+{
+    return strcmp(header_text(&t->file, "run.precision"), "fp32") == 0;
+}
 
-static enum memplan_status judge(const struct training *t, struct verdict *v, struct memplan_error *err)
+static enum memplan_status judge(const struct training *t, struct verdict *v,
+                                 struct memplan_error *err)
 {
     const struct outcome *o = &t->memory.outcome;
-    const enum memplan_status status = memory_predict(&t->file, 0, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
+    const enum memplan_status status =
+        memory_predict(&t->file, 0, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
     if (status)
         return status;
-    v->memory = o->oom == v->same.oom && o->requested == v->same.requested && o->allocated == v->same.allocated && o->reserved == v->same.reserved;
+    v->memory = o->oom == v->same.oom && o->requested == v->same.requested &&
+                o->allocated == v->same.allocated && o->reserved == v->same.reserved;
     v->ops = check_passed(&t->check);
     v->losses = compare_losses(t, &v->worst_loss) || !judged(t);
-    v->predicted_used = header_uint(&t->file, "gpu.unavailable_bytes") + header_uint(&t->file, "predicted.reserved_bytes");
+    v->predicted_used = header_uint(&t->file, "gpu.unavailable_bytes") +
+                        header_uint(&t->file, "predicted.reserved_bytes");
     return MEMPLAN_STATUS_OK;
 }
 
@@ -180,15 +300,18 @@ static void print_phases(const struct training *t)
 {
     const struct outcome *o = &t->memory.outcome;
     const uint64_t context = header_uint(&t->file, "gpu.unavailable_bytes");
-    (void)printf("  %-14s %15s %9s %15s %9s %15s %9s\n", "phase", "allocated", "error", "reserved", "error", "card", "error");
+    (void)printf("  %-14s %15s %9s %15s %9s %15s %9s\n", "phase", "allocated", "error", "reserved",
+                 "error", "card", "error");
     for (uint32_t i = 0; i < o->n_phases; i++) {
         const struct phase_result *m = &o->phases[i];
         if (i >= 8 && i + 4 < o->n_phases)
             continue;
-        (void)printf("  %-14s %15" PRIu64 " %+7.3f %% %15" PRIu64 " %+7.3f %% %15" PRIu64 " %+7.3f %%\n", m->name, m->allocated_peak,
-                     relative(predicted_bytes(t, i, "allocated_peak"), m->allocated_peak), m->reserved_peak,
-                     relative(predicted_bytes(t, i, "reserved_peak"), m->reserved_peak), m->device_peak,
-                     relative(context + predicted_bytes(t, i, "reserved_peak"), m->device_peak));
+        (void)printf(
+            "  %-14s %15" PRIu64 " %+7.3f %% %15" PRIu64 " %+7.3f %% %15" PRIu64 " %+7.3f %%\n",
+            m->name, m->allocated_peak,
+            relative(predicted_bytes(t, i, "allocated_peak"), m->allocated_peak), m->reserved_peak,
+            relative(predicted_bytes(t, i, "reserved_peak"), m->reserved_peak), m->device_peak,
+            relative(context + predicted_bytes(t, i, "reserved_peak"), m->device_peak));
     }
 }
 
@@ -196,7 +319,8 @@ static void print_ops(const struct check *c)
 {
     for (size_t i = 0; i < c->n_rows; i++) {
         const struct check_row *row = &c->rows[i];
-        (void)printf("  %-46s %-9s %6" PRIu64 " results, worst %.2e%s\n", row->op, mp_dtype_name((enum mp_dtype)row->dtype), row->n, row->worst,
+        (void)printf("  %-46s %-9s %6" PRIu64 " results, worst %.2e%s\n", row->op,
+                     mp_dtype_name((enum mp_dtype)row->dtype), row->n, row->worst,
                      row->passed ? "" : "  FAILED");
     }
 }
@@ -204,18 +328,24 @@ static void print_ops(const struct check *c)
 static void print_report(const struct training *t, const struct verdict *v)
 {
     const struct outcome *o = &t->memory.outcome;
-    (void)printf("%s: %" PRIu64 " operations on %s\n", t->a->program, t->executor.ops, t->facts.name);
+    (void)printf("%s: %" PRIu64 " operations on %s\n", t->a->program, t->executor.ops,
+                 t->facts.name);
     print_phases(t);
-    (void)printf("  requested %s, allocated %s, reserved %s at the driver's addresses\n", o->requested == v->same.requested ? "equal" : "NOT equal",
-                 o->allocated == v->same.allocated ? "equal" : "NOT equal", o->reserved == v->same.reserved ? "equal" : "NOT equal");
-    (void)printf("  card at its peak %" PRIu64 " bytes, predicted %" PRIu64 " (%+.3f %%)\n", t->memory.peak_used, v->predicted_used,
+    (void)printf("  requested %s, allocated %s, reserved %s at the driver's addresses\n",
+                 o->requested == v->same.requested ? "equal" : "NOT equal",
+                 o->allocated == v->same.allocated ? "equal" : "NOT equal",
+                 o->reserved == v->same.reserved ? "equal" : "NOT equal");
+    (void)printf("  card at its peak %" PRIu64 " bytes, predicted %" PRIu64 " (%+.3f %%)\n",
+                 t->memory.peak_used, v->predicted_used,
                  relative(v->predicted_used, t->memory.peak_used));
     if (t->a->check)
         print_ops(&t->check);
     if (t->n_losses)
-        (void)printf("  losses of %zu micro-batches, first %.6f, last %.6f\n", t->n_losses, t->losses[0], t->losses[t->n_losses - 1]);
+        (void)printf("  losses of %zu micro-batches, first %.6f, last %.6f\n", t->n_losses,
+                     t->losses[0], t->losses[t->n_losses - 1]);
     if (t->expected)
-        (void)printf("  PyTorch's losses differ by at most %.2e%s\n", v->worst_loss, judged(t) ? (v->losses ? "" : "  FAILED") : " (not judged: not fp32)");
+        (void)printf("  PyTorch's losses differ by at most %.2e%s\n", v->worst_loss,
+                     judged(t) ? (v->losses ? "" : "  FAILED") : " (not judged: not fp32)");
     if (o->oom)
         (void)printf("  OUT OF MEMORY at event %" PRIu32 "\n", o->oom_event);
 }
@@ -251,7 +381,8 @@ static void write_ops(struct mp_json_writer *w, const struct check *c)
     mp_json_end_array(w);
 }
 
-static void write_losses(struct mp_json_writer *w, const struct training *t, const struct verdict *v)
+static void write_losses(struct mp_json_writer *w, const struct training *t,
+                         const struct verdict *v)
 {
     mp_json_array(w, "losses");
     for (size_t i = 0; i < t->n_losses; i++)
@@ -307,7 +438,9 @@ static int conclude(struct training *t)
     print_report(t, &v);
     const int status = write_report(t, &v);
     outcome_release(&v.same);
-    return status ? status : v.memory && v.ops && v.losses && !t->memory.outcome.oom ? EXIT_YES : EXIT_NO;
+    return status                                                    ? status
+           : v.memory && v.ops && v.losses && !t->memory.outcome.oom ? EXIT_YES
+                                                                     : EXIT_NO;
 }
 
 static int train(struct training *t)
@@ -324,8 +457,10 @@ static int train(struct training *t)
     if (!status)
         status = read_weights(t, &err);
     if (!status)
-        status = run(t, &err);
-    const int result = status ? complain_error(t->a->command, &err) : conclude(t);
+        status = t->a->start ? write_start(t, &err) : run(t, &err);
+    const int result = status        ? complain_error(t->a->command, &err)
+                       : t->a->start ? EXIT_YES
+                                     : conclude(t);
     check_release(&t->check);
     executor_close(&t->executor);
     memory_close(&t->memory);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Program files: written from a second run of the job that keeps its operations, read back line by line. */
+/*
+ * Program files: written from a second run of the job that keeps its operations, read back line by
+ * line.
+ */
 #include "report/program.h"
 
 #include "base/file.h"
@@ -16,7 +19,8 @@ static void write_int_list(struct mp_json_writer *w, const char *key, const int6
     mp_json_end_array(w);
 }
 
-static void write_tensors(struct mp_json_writer *w, const char *key, const struct mp_op_tensor *tensors, uint32_t n)
+static void write_tensors(struct mp_json_writer *w, const char *key,
+                          const struct mp_op_tensor *tensors, uint32_t n)
 {
     mp_json_array(w, key);
     for (uint32_t i = 0; i < n; i++) {
@@ -46,7 +50,8 @@ static void write_attribute(struct mp_json_writer *w, const struct mp_attribute 
     }
 }
 
-static void write_op(struct mp_json_writer *w, const struct mp_program *p, const struct mp_op_record *op, const char *phase)
+static void write_op(struct mp_json_writer *w, const struct mp_program *p,
+                     const struct mp_op_record *op, const char *phase)
 {
     const struct mp_op_tensor *tensors = &p->op_tensors[op->first_tensor];
     mp_json_string(w, "op", op->op);
@@ -65,7 +70,8 @@ static void write_op(struct mp_json_writer *w, const struct mp_program *p, const
 }
 
 /* False: the event does not appear in the file. */
-static bool write_event(struct mp_json_writer *w, const struct mp_program *p, const struct mp_event *e, const char *phase)
+static bool write_event(struct mp_json_writer *w, const struct mp_program *p,
+                        const struct mp_event *e, const char *phase)
 {
     switch ((enum mp_event_kind)e->kind) {
     case MP_EVENT_ALLOC:
@@ -129,7 +135,8 @@ static void write_predicted(struct mp_json_writer *w, const struct mp_evaluation
     mp_json_end_object(w);
 }
 
-static void write_header(const struct mp_run *run, const struct mp_evaluation *e, int64_t steps, struct mp_strbuf *out)
+static void write_header(const struct mp_run *run, const struct mp_evaluation *e, int64_t steps,
+                         struct mp_strbuf *out)
 {
     struct mp_json_writer w;
     mp_json_init(&w, out, 0);
@@ -155,7 +162,8 @@ static void write_header(const struct mp_run *run, const struct mp_evaluation *e
     mp_strbuf_addch(out, '\n');
 }
 
-static enum memplan_status run_job(const struct mp_run *run, int64_t steps, struct mp_program *program, struct memplan_error *err)
+static enum memplan_status run_job(const struct mp_run *run, int64_t steps,
+                                   struct mp_program *program, struct memplan_error *err)
 {
     struct mp_job job;
     mp_program_init(program);
@@ -171,7 +179,8 @@ static enum memplan_status run_job(const struct mp_run *run, int64_t steps, stru
     return status;
 }
 
-enum memplan_status mp_report_program(const struct mp_run *run, struct mp_strbuf *out, struct memplan_error *err)
+enum memplan_status mp_report_program(const struct mp_run *run, struct mp_strbuf *out,
+                                      struct memplan_error *err)
 {
     struct mp_evaluation e;
     struct mp_program program;
@@ -185,7 +194,8 @@ enum memplan_status mp_report_program(const struct mp_run *run, struct mp_strbuf
         write_events(&program, out);
         mp_program_release(&program);
         if (out->failed)
-            status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while writing the program");
+            status =
+                mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while writing the program");
     }
     mp_evaluation_release(&e);
     return status;
@@ -193,23 +203,27 @@ enum memplan_status mp_report_program(const struct mp_run *run, struct mp_strbuf
 
 /* ---- operations ---- */
 
-static const struct mp_op_tensor *operand(const struct mp_program *p, const struct mp_op_record *op, uint32_t first, uint32_t n, uint32_t i)
+static const struct mp_op_tensor *operand(const struct mp_program *p, const struct mp_op_record *op,
+                                          uint32_t first, uint32_t n, uint32_t i)
 {
     const struct mp_op_tensor *t = i < n ? &p->op_tensors[op->first_tensor + first + i] : NULL;
     return t && t->present ? t : NULL;
 }
 
-const struct mp_op_tensor *mp_op_input(const struct mp_program *p, const struct mp_op_record *op, uint32_t i)
+const struct mp_op_tensor *mp_op_input(const struct mp_program *p, const struct mp_op_record *op,
+                                       uint32_t i)
 {
     return operand(p, op, 0, op->n_inputs, i);
 }
 
-const struct mp_op_tensor *mp_op_output(const struct mp_program *p, const struct mp_op_record *op, uint32_t i)
+const struct mp_op_tensor *mp_op_output(const struct mp_program *p, const struct mp_op_record *op,
+                                        uint32_t i)
 {
     return operand(p, op, op->n_inputs, op->n_outputs, i);
 }
 
-const struct mp_attribute *mp_op_attribute(const struct mp_program *p, const struct mp_op_record *op, const char *key)
+const struct mp_attribute *mp_op_attribute(const struct mp_program *p,
+                                           const struct mp_op_record *op, const char *key)
 {
     for (uint32_t i = 0; i < op->n_attributes; i++)
         if (strcmp(p->op_attributes[op->first_attribute + i].key, key) == 0)
@@ -217,7 +231,8 @@ const struct mp_attribute *mp_op_attribute(const struct mp_program *p, const str
     return NULL;
 }
 
-double mp_op_number(const struct mp_program *p, const struct mp_op_record *op, const char *key, double fallback)
+double mp_op_number(const struct mp_program *p, const struct mp_op_record *op, const char *key,
+                    double fallback)
 {
     const struct mp_attribute *a = mp_op_attribute(p, op, key);
     if (a && a->kind == MP_ATTRIBUTE_NUMBER)
@@ -225,13 +240,16 @@ double mp_op_number(const struct mp_program *p, const struct mp_op_record *op, c
     return a && a->kind != MP_ATTRIBUTE_TEXT ? (double)a->as.integer : fallback;
 }
 
-int64_t mp_op_integer(const struct mp_program *p, const struct mp_op_record *op, const char *key, int64_t fallback)
+int64_t mp_op_integer(const struct mp_program *p, const struct mp_op_record *op, const char *key,
+                      int64_t fallback)
 {
     const struct mp_attribute *a = mp_op_attribute(p, op, key);
-    return a && (a->kind == MP_ATTRIBUTE_INT || a->kind == MP_ATTRIBUTE_BOOL) ? a->as.integer : fallback;
+    return a && (a->kind == MP_ATTRIBUTE_INT || a->kind == MP_ATTRIBUTE_BOOL) ? a->as.integer
+                                                                              : fallback;
 }
 
-const char *mp_op_text(const struct mp_program *p, const struct mp_op_record *op, const char *key, const char *fallback)
+const char *mp_op_text(const struct mp_program *p, const struct mp_op_record *op, const char *key,
+                       const char *fallback)
 {
     const struct mp_attribute *a = mp_op_attribute(p, op, key);
     return a && a->kind == MP_ATTRIBUTE_TEXT ? a->as.text : fallback;
@@ -257,12 +275,14 @@ struct reading {
 
 static enum memplan_status complain(struct reading *r, const char *text)
 {
-    return mp_error_set(r->err, MEMPLAN_STATUS_INPUT, "%s:%llu: %s", r->origin, (unsigned long long)r->number, text);
+    return mp_error_set(r->err, MEMPLAN_STATUS_INPUT, "%s:%llu: %s", r->origin,
+                        (unsigned long long)r->number, text);
 }
 
 static enum memplan_status no_memory(struct reading *r)
 {
-    return mp_error_set(r->err, MEMPLAN_STATUS_NOMEM, "%s: out of memory while reading the program", r->origin);
+    return mp_error_set(r->err, MEMPLAN_STATUS_NOMEM, "%s: out of memory while reading the program",
+                        r->origin);
 }
 
 /* One copy of each name. */
@@ -295,7 +315,10 @@ static bool member(const struct mp_value *object, const char *key, uint64_t most
     return true;
 }
 
-static bool is_live(const struct reading *r, uint64_t id) { return id && id <= r->file->program.n_allocs && r->live[id]; }
+static bool is_live(const struct reading *r, uint64_t id)
+{
+    return id && id <= r->file->program.n_allocs && r->live[id];
+}
 
 static struct mp_event *add_event(struct reading *r, enum mp_event_kind kind, uint32_t id)
 {
@@ -395,7 +418,9 @@ static enum memplan_status read_mark(struct reading *r, const struct mp_value *n
         p->cap_phases = wanted;
     }
     phase = &p->phases[p->n_phases];
-    *phase = (struct mp_phase){.event = p->n_events, .requested_bytes = p->live_bytes, .requested_peak_bytes = p->peak_since_mark_bytes};
+    *phase = (struct mp_phase){.event = p->n_events,
+                               .requested_bytes = p->live_bytes,
+                               .requested_peak_bytes = p->peak_since_mark_bytes};
     memcpy(phase->name, name->as.string.text, name->as.string.length);
     p->peak_since_mark_bytes = p->live_bytes;
     return add_event(r, MP_EVENT_MARK, p->n_phases++) ? MEMPLAN_STATUS_OK : no_memory(r);
@@ -404,7 +429,8 @@ static enum memplan_status read_mark(struct reading *r, const struct mp_value *n
 static enum memplan_status read_record_stream(struct reading *r, const struct mp_value *line)
 {
     uint64_t id, stream;
-    if (!member(line, "record_stream", UINT32_MAX, &id) || !is_live(r, id) || !member(line, "stream", UINT8_MAX, &stream))
+    if (!member(line, "record_stream", UINT32_MAX, &id) || !is_live(r, id) ||
+        !member(line, "stream", UINT8_MAX, &stream))
         return complain(r, "record_stream: a live storage and a stream are needed");
     struct mp_event *e = add_event(r, MP_EVENT_RECORD_STREAM, (uint32_t)id);
     if (!e)
@@ -445,13 +471,15 @@ static bool stays_inside(const struct mp_op_tensor *t, uint64_t storage_bytes)
         int64_t span;
         if (t->shape.d[i] == 0)
             return true;
-        if (__builtin_mul_overflow(t->shape.d[i] - 1, t->stride[i], &span) || __builtin_add_overflow(last, span, &last))
+        if (__builtin_mul_overflow(t->shape.d[i] - 1, t->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
             return false;
     }
     return (uint64_t)last < storage_bytes / mp_dtype_bytes((enum mp_dtype)t->dtype);
 }
 
-static enum memplan_status read_tensor(struct reading *r, const struct mp_value *v, struct mp_op_tensor *t)
+static enum memplan_status read_tensor(struct reading *r, const struct mp_value *v,
+                                       struct mp_op_tensor *t)
 {
     const int64_t most = INT64_C(1) << 60;
     const int dtype = read_dtype(mp_value_get(v, "dtype"));
@@ -464,9 +492,13 @@ static enum memplan_status read_tensor(struct reading *r, const struct mp_value 
         return complain(r, "dtype: a tensor's element type is missing or unknown");
     if (!member(v, "storage", UINT32_MAX, &storage) || (storage && !is_live(r, storage)))
         return complain(r, "storage: a tensor lies in a storage that is not live");
-    if (!member(v, "offset", (uint64_t)most, &offset) || !read_list(mp_value_get(v, "shape"), most, t->shape.d, &t->shape.n) ||
-        !read_list(mp_value_get(v, "strides"), most, t->stride, &n_strides) || n_strides != t->shape.n)
-        return complain(r, "a tensor needs offset, shape and strides: integers from 0 on, at most 5 dimensions");
+    if (!member(v, "offset", (uint64_t)most, &offset) ||
+        !read_list(mp_value_get(v, "shape"), most, t->shape.d, &t->shape.n) ||
+        !read_list(mp_value_get(v, "strides"), most, t->stride, &n_strides) ||
+        n_strides != t->shape.n)
+        return complain(
+            r,
+            "a tensor needs offset, shape and strides: integers from 0 on, at most 5 dimensions");
     t->storage = (uint32_t)storage;
     t->dtype = (uint8_t)dtype;
     t->offset = (int64_t)offset;
@@ -489,7 +521,8 @@ static bool grow(void **array, uint32_t *capacity, uint32_t n, size_t size)
     return true;
 }
 
-static enum memplan_status read_tensors(struct reading *r, const struct mp_value *list, uint32_t *count)
+static enum memplan_status read_tensors(struct reading *r, const struct mp_value *list,
+                                        uint32_t *count)
 {
     struct mp_program *p = &r->file->program;
     if (!list || list->kind != MP_ARRAY)
@@ -499,7 +532,8 @@ static enum memplan_status read_tensors(struct reading *r, const struct mp_value
         if (!grow(&array, &p->cap_op_tensors, p->n_op_tensors, sizeof *p->op_tensors))
             return no_memory(r);
         p->op_tensors = array;
-        const enum memplan_status status = read_tensor(r, list->as.array.items[i], &p->op_tensors[p->n_op_tensors]);
+        const enum memplan_status status =
+            read_tensor(r, list->as.array.items[i], &p->op_tensors[p->n_op_tensors]);
         if (status)
             return status;
         p->n_op_tensors++;
@@ -508,22 +542,39 @@ static enum memplan_status read_tensors(struct reading *r, const struct mp_value
     return MEMPLAN_STATUS_OK;
 }
 
-static bool to_attribute(struct reading *r, const char *key, const struct mp_value *v, struct mp_attribute *a)
+static bool to_attribute(struct reading *r, const char *key, const struct mp_value *v,
+                         struct mp_attribute *a)
 {
     a->key = intern(r, key);
     switch (v->kind) {
-    case MP_INT: a->kind = MP_ATTRIBUTE_INT; a->as.integer = v->as.integer; break;
-    case MP_DOUBLE: a->kind = MP_ATTRIBUTE_NUMBER; a->as.number = v->as.number; break;
-    case MP_BOOLEAN: a->kind = MP_ATTRIBUTE_BOOL; a->as.integer = v->as.boolean; break;
-    case MP_STRING: a->kind = MP_ATTRIBUTE_TEXT; a->as.text = intern(r, v->as.string.text); break;
+    case MP_INT:
+        a->kind = MP_ATTRIBUTE_INT;
+        a->as.integer = v->as.integer;
+        break;
+    case MP_DOUBLE:
+        a->kind = MP_ATTRIBUTE_NUMBER;
+        a->as.number = v->as.number;
+        break;
+    case MP_BOOLEAN:
+        a->kind = MP_ATTRIBUTE_BOOL;
+        a->as.integer = v->as.boolean;
+        break;
+    case MP_STRING:
+        a->kind = MP_ATTRIBUTE_TEXT;
+        a->as.text = intern(r, v->as.string.text);
+        break;
     case MP_NULL:
     case MP_ARRAY:
-    case MP_OBJECT: a->kind = MP_ATTRIBUTE_TEXT; a->as.text = ""; break;
+    case MP_OBJECT:
+        a->kind = MP_ATTRIBUTE_TEXT;
+        a->as.text = "";
+        break;
     }
     return a->key && (a->kind != MP_ATTRIBUTE_TEXT || a->as.text);
 }
 
-static bool add_attribute(struct reading *r, struct mp_op_record *op, const char *key, const struct mp_value *value)
+static bool add_attribute(struct reading *r, struct mp_op_record *op, const char *key,
+                          const struct mp_value *value)
 {
     struct mp_program *p = &r->file->program;
     void *array = p->op_attributes;
@@ -537,7 +588,8 @@ static bool add_attribute(struct reading *r, struct mp_op_record *op, const char
 static enum memplan_status read_op(struct reading *r, const struct mp_value *line)
 {
     struct mp_program *p = &r->file->program;
-    const struct mp_value *name = mp_value_get(line, "op"), *attributes = mp_value_get(line, "attributes");
+    const struct mp_value *name = mp_value_get(line, "op"),
+                          *attributes = mp_value_get(line, "attributes");
     const struct mp_value *parameter = mp_value_get(line, "name");
     uint64_t layer;
     if (name->kind != MP_STRING)
@@ -547,7 +599,9 @@ static enum memplan_status read_op(struct reading *r, const struct mp_value *lin
         return no_memory(r);
     p->ops = array;
     struct mp_op_record *op = &p->ops[p->n_ops];
-    *op = (struct mp_op_record){.op = intern(r, name->as.string.text), .layer = -1, .first_tensor = p->n_op_tensors,
+    *op = (struct mp_op_record){.op = intern(r, name->as.string.text),
+                                .layer = -1,
+                                .first_tensor = p->n_op_tensors,
                                 .first_attribute = p->n_op_attributes};
     if (!op->op)
         return no_memory(r);
@@ -559,8 +613,11 @@ static enum memplan_status read_op(struct reading *r, const struct mp_value *lin
     if (status)
         return status;
     bool room = !parameter || add_attribute(r, op, "name", parameter);
-    for (size_t i = 0; room && attributes && attributes->kind == MP_OBJECT && i < attributes->as.object.length; i++)
-        room = add_attribute(r, op, attributes->as.object.members[i].key, attributes->as.object.members[i].value);
+    for (size_t i = 0;
+         room && attributes && attributes->kind == MP_OBJECT && i < attributes->as.object.length;
+         i++)
+        room = add_attribute(r, op, attributes->as.object.members[i].key,
+                             attributes->as.object.members[i].value);
     return room && add_event(r, MP_EVENT_OP, p->n_ops++) ? MEMPLAN_STATUS_OK : no_memory(r);
 }
 
@@ -575,7 +632,8 @@ static enum memplan_status read_header(struct reading *r, const char *text, size
     if (!member(r->file->header, "schema_version", INT64_MAX, &version))
         return complain(r, "schema_version: missing; this is no program file");
     if (version != MP_PROGRAM_SCHEMA_VERSION)
-        return complain(r, "schema_version: written by another version of memplan; write the program again");
+        return complain(
+            r, "schema_version: written by another version of memplan; write the program again");
     return MEMPLAN_STATUS_OK;
 }
 
@@ -601,12 +659,14 @@ static enum memplan_status read_line(struct reading *r, const char *text, size_t
     else if (mp_value_get(line, "empty_cache"))
         status = add_event(r, MP_EVENT_EMPTY_CACHE, 0) ? MEMPLAN_STATUS_OK : no_memory(r);
     else
-        status = complain(r, "no event: op, alloc, free, mark, empty_cache or record_stream is needed");
+        status =
+            complain(r, "no event: op, alloc, free, mark, empty_cache or record_stream is needed");
     mp_arena_rewind(&r->line, mark);
     return status;
 }
 
-enum memplan_status mp_program_file_parse(struct mp_program_file *file, const char *origin, const char *text, size_t length,
+enum memplan_status mp_program_file_parse(struct mp_program_file *file, const char *origin,
+                                          const char *text, size_t length,
                                           struct memplan_error *err)
 {
     struct reading r = {.file = file, .origin = origin, .err = err};
@@ -623,7 +683,8 @@ enum memplan_status mp_program_file_parse(struct mp_program_file *file, const ch
         at += n + 1;
     }
     if (!status && !file->header)
-        status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: empty; `memplan fit --program FILE` writes one", origin);
+        status = mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                              "%s: empty; `memplan fit --program FILE` writes one", origin);
     mp_arena_release(&r.line);
     free((void *)(uintptr_t)r.texts.items);
     free(r.live);
@@ -632,7 +693,8 @@ enum memplan_status mp_program_file_parse(struct mp_program_file *file, const ch
     return status;
 }
 
-enum memplan_status mp_program_file_read(struct mp_program_file *file, const char *path, struct memplan_error *err)
+enum memplan_status mp_program_file_read(struct mp_program_file *file, const char *path,
+                                         struct memplan_error *err)
 {
     struct mp_strbuf text = MP_STRBUF_INIT;
     enum memplan_status status = mp_file_read(path, UINT64_C(4) * MP_GIB, &text, err);

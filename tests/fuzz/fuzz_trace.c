@@ -20,6 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         mp_allocator_conf_init(&options.conf, 0);
         if (mp_replay_run(&history, &options, &result, &err) == MEMPLAN_STATUS_OK)
             assert(result.stats.reserved_bytes[MP_STAT_ALL].peak <= MP_GIB);
+        options.as_recorded = true;
+        mp_replay_run(&history, &options, &result, &err);
     } else {
         assert(err.text[0] != '\0');
     }

@@ -232,6 +232,29 @@ START_TEST(blocks_of_an_expandable_segment_follow_the_recorded_addresses)
 }
 END_TEST
 
+/* Two recordings in one file: the second has its segments where the first still has its own. */
+START_TEST(segments_at_one_recorded_address_keep_their_own_free_blocks)
+{
+    const uint64_t addresses[] = {UINT64_C(0x7f0000000000), UINT64_C(0x7f0000000000)};
+    struct mp_allocator_options options = {
+        .placement = {.kind = MP_PLACE_RECORDED, .recorded = addresses, .n_recorded = 2}};
+    mp_allocator_conf_init(&options.conf, 0);
+    struct machine m = {.a = mp_allocator_new(&options, NULL)};
+    ck_assert_ptr_nonnull(m.a);
+    for (size_t i = 0; i < 3; i++) /* two fill the first segment, the third opens the second */
+        m.blocks[i] = mp_allocator_malloc(m.a, MP_MIB, 0, 0);
+    ck_assert_uint_eq(m.blocks[2]->address, m.blocks[0]->address);
+    mp_allocator_release(m.a, m.blocks[1]); /* equal in size and address to the second's rest */
+    mp_allocator_release(m.a, m.blocks[2]); /* merges with that rest, not with blocks[1] */
+    for (size_t i = 1; i < 4; i++)
+        m.blocks[i] = mp_allocator_malloc(m.a, MP_MIB, 0, 0);
+    ck_assert_ptr_eq(m.blocks[0]->next, m.blocks[1]);
+    ck_assert_ptr_eq(m.blocks[2]->next, m.blocks[3]);
+    expect(mp_allocator_stats(m.a), "repeated", "allocated_bytes 4M; inactive_split 0; segment 2");
+    mp_allocator_free(m.a);
+}
+END_TEST
+
 START_TEST(more_than_an_exabyte_is_refused_before_bookkeeping)
 {
     struct machine m = {.a = make("", 0, 0)};
@@ -516,6 +539,7 @@ Suite *suite_allocator(void)
     tcase_add_test(tc, a_full_card_retries_like_a_cap_but_collects_no_garbage);
     tcase_add_test(tc, an_oom_says_what_is_free_but_in_pieces);
     tcase_add_test(tc, blocks_of_an_expandable_segment_follow_the_recorded_addresses);
+    tcase_add_test(tc, segments_at_one_recorded_address_keep_their_own_free_blocks);
     tcase_add_test(tc, more_than_an_exabyte_is_refused_before_bookkeeping);
     tcase_add_loop_test(tc, sizes_round_as_the_settings_and_the_release_say, 0,
                         (int)MP_ARRAY_LEN(roundings));

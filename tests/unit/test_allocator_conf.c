@@ -25,6 +25,12 @@ static const struct {
      "(20)"},
     {"max_split_size:128", 211,
      "allocator conf: unknown key 'max_split_size'; did you mean 'max_split_size_mb'?"},
+    {"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", 211,
+     "allocator conf: unknown key 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments'; give what stands "
+     "behind 'PYTORCH_CUDA_ALLOC_CONF='"},
+    {"foo:1", 113,
+     "allocator conf: unknown key 'foo'; known are max_split_size_mb, "
+     "garbage_collection_threshold, roundup_power2_divisions, roundup_bypass_threshold_mb"},
     {"expandable_segments:true", 211,
      "allocator conf: expandable_segments: 'true' is neither True nor False"},
     {"expandable_segments:True", 200,
@@ -108,7 +114,7 @@ static const struct {
     int torch; /* 0: refused */
 } versions[] = {
     {"1.13", 113},     {"1.13.1", 113}, {"2.0", 200}, {"2.11.0+cu130", 211},
-    {"2.12.0a0", 212}, {"2", 0},        {"1.12", 0},  {"3.0", 0},
+    {"2.12.0a0", 212}, {"2", 0},        {"1.12", 0},  {"1.99", 0},  {"2.15", 0},  {"3.0", 0},
     {"2.99", 0},       {"x", 0},        {"", 0},      {"2.x", 0},
 };
 

@@ -33,53 +33,78 @@ static const struct mp_run *run_of(const char *spec)
     const struct mp_value *value = mp_json_parse(&arena, "spec", spec, strlen(spec), &err);
     ck_assert_msg(value != NULL, "%s", err.text);
     mp_run_source_init(&source, &arena);
-    ck_assert_msg(mp_run_source_object(&source, "spec", value, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
+    ck_assert_msg(mp_run_source_object(&source, "spec", value, &err) == MEMPLAN_STATUS_OK, "%s",
+                  err.text);
     const struct mp_run *run = mp_run_resolve(&source, &err);
     ck_assert_msg(run != NULL, "%s", err.text);
     return run;
 }
 
-#define GPT2 "\"model\": {\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"vocab_size\": 211, \"n_positions\": 64}"
+#define GPT2                                                                                       \
+    "\"model\": {\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, "        \
+    "\"vocab_size\": 211, \"n_positions\": 64}"
 #define GPT2_DRY                                                                                   \
-    "\"model\": {\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"vocab_size\": 211, "                            \
+    "\"model\": {\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, "        \
+    "\"vocab_size\": 211, "                                                                        \
     "\"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}"
 #define BERT                                                                                       \
-    "\"model\": {\"model_type\": \"bert\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                     \
+    "\"model\": {\"model_type\": \"bert\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "        \
+    "\"num_attention_heads\": 4, "                                                                 \
     "\"intermediate_size\": 128, \"vocab_size\": 211}"
 #define LLAMA                                                                                      \
-    "\"model\": {\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                    \
+    "\"model\": {\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "       \
+    "\"num_attention_heads\": 4, "                                                                 \
     "\"num_key_value_heads\": 2, \"intermediate_size\": 128, \"vocab_size\": 211}"
 #define ODD                                                                                        \
-    "\"model\": {\"model_type\": \"llama\", \"hidden_size\": 60, \"num_hidden_layers\": 2, \"num_attention_heads\": 6, "                    \
+    "\"model\": {\"model_type\": \"llama\", \"hidden_size\": 60, \"num_hidden_layers\": 2, "       \
+    "\"num_attention_heads\": 6, "                                                                 \
     "\"intermediate_size\": 128, \"vocab_size\": 211}"
 #define QWEN3                                                                                      \
-    "\"model\": {\"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"head_dim\": 16, "  \
+    "\"model\": {\"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "       \
+    "\"num_attention_heads\": 4, \"head_dim\": 16, "                                               \
     "\"num_key_value_heads\": 2, \"intermediate_size\": 128, \"vocab_size\": 211}"
 #define MISTRAL                                                                                    \
-    "\"model\": {\"model_type\": \"mistral\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                  \
-    "\"num_key_value_heads\": 2, \"intermediate_size\": 128, \"vocab_size\": 211, \"sliding_window\": 16}"
+    "\"model\": {\"model_type\": \"mistral\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "     \
+    "\"num_attention_heads\": 4, "                                                                 \
+    "\"num_key_value_heads\": 2, \"intermediate_size\": 128, \"vocab_size\": 211, "                \
+    "\"sliding_window\": 16}"
 
 static const char *const specs[] = {
     "{" GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"attention\": \"eager\"}",
-    "{" GPT2 ", \"gpu\": \"A100-80G\", \"seq\": 32, \"precision\": \"bf16\", \"checkpoint\": \"full\"}",
-    "{" GPT2_DRY ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"accumulate\": 2, \"clip_grad_norm\": true}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"amp-fp16\", \"optimizer\": \"adamw-fused\"}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"amp-fp16\", \"clip_grad_norm\": true, \"zero_grad\": \"keep\"}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention_mask\": \"padded\", \"optimizer\": \"sgd-momentum\"}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"checkpoint\": \"full-reentrant\", \"optimizer\": \"sgd\"}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"use_cache\": true, \"optimizer\": \"adamw-forloop\"}",
-    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"lora\": {\"rank\": 4, \"targets\": [\"c_attn\"], \"dropout\": 0.1}}",
+    "{" GPT2
+    ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"attention\": \"eager\"}",
+    "{" GPT2
+    ", \"gpu\": \"A100-80G\", \"seq\": 32, \"precision\": \"bf16\", \"checkpoint\": \"full\"}",
+    "{" GPT2_DRY ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"accumulate\": "
+                 "2, \"clip_grad_norm\": true}",
+    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"amp-fp16\", \"optimizer\": "
+             "\"adamw-fused\"}",
+    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"amp-fp16\", "
+             "\"clip_grad_norm\": true, \"zero_grad\": \"keep\"}",
+    "{" GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention_mask\": \"padded\", "
+             "\"optimizer\": \"sgd-momentum\"}",
+    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"checkpoint\": \"full-reentrant\", "
+             "\"optimizer\": \"sgd\"}",
+    "{" GPT2
+    ", \"gpu\": \"H200-141G\", \"seq\": 32, \"use_cache\": true, \"optimizer\": \"adamw-forloop\"}",
+    "{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"lora\": {\"rank\": 4, \"targets\": "
+             "[\"c_attn\"], \"dropout\": 0.1}}",
     "{" GPT2 ", \"gpu\": \"V100-32G\", \"seq\": 32, \"precision\": \"amp-fp16\"}",
     "{" BERT ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32}",
-    "{" BERT ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention\": \"eager\", \"attention_mask\": \"padded\"}",
-    "{" BERT ", \"gpu\": \"H200-141G\", \"batch\": 130, \"seq\": 32, \"precision\": \"fp32\", \"optimizer\": \"adafactor\"}",
-    "{" BERT ", \"gpu\": \"A100-80G\", \"seq\": 32, \"attention_mask\": true, \"checkpoint\": {\"layers\": [1]}}",
+    "{" BERT ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention\": \"eager\", "
+             "\"attention_mask\": \"padded\"}",
+    "{" BERT ", \"gpu\": \"H200-141G\", \"batch\": 130, \"seq\": 32, \"precision\": \"fp32\", "
+             "\"optimizer\": \"adafactor\"}",
+    "{" BERT ", \"gpu\": \"A100-80G\", \"seq\": 32, \"attention_mask\": true, \"checkpoint\": "
+             "{\"layers\": [1]}}",
     "{" LLAMA ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32}",
-    "{" LLAMA ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"attention\": \"eager\", \"checkpoint\": \"full\"}",
+    "{" LLAMA ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"attention\": "
+              "\"eager\", \"checkpoint\": \"full\"}",
     "{" LLAMA ", \"gpu\": \"A100-80G\", \"seq\": 32, \"precision\": \"bf16\"}",
-    "{" LLAMA ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"init_device\": \"cpu\"}",
-    "{" LLAMA ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention_mask\": \"padded\"}",
+    "{" LLAMA
+    ", \"gpu\": \"H200-141G\", \"seq\": 32, \"precision\": \"fp32\", \"init_device\": \"cpu\"}",
+    "{" LLAMA
+    ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"attention_mask\": \"padded\"}",
     "{" ODD ", \"gpu\": \"A100-80G\", \"seq\": 32}",
     "{" QWEN3 ", \"gpu\": \"H200-141G\", \"seq\": 33}",
     "{" MISTRAL ", \"gpu\": \"H200-141G\", \"seq\": 32}",
@@ -87,8 +112,11 @@ static const char *const specs[] = {
 
 static void write_and_read(const char *spec)
 {
-    ck_assert_msg(mp_report_program(run_of(spec), &text, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
-    ck_assert_msg(mp_program_file_parse(&file, "program", text.data, text.len, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
+    ck_assert_msg(mp_report_program(run_of(spec), &text, &err) == MEMPLAN_STATUS_OK, "%s",
+                  err.text);
+    ck_assert_msg(mp_program_file_parse(&file, "program", text.data, text.len, &err) ==
+                      MEMPLAN_STATUS_OK,
+                  "%s", err.text);
 }
 
 START_TEST(asks_for_the_same_memory)
@@ -101,20 +129,23 @@ START_TEST(asks_for_the_same_memory)
     for (uint32_t i = 0; i < file.program.n_phases; i++) {
         ck_assert_str_eq(file.program.phases[i].name, e.phases[i].name);
         ck_assert_uint_eq(file.program.phases[i].requested_bytes, e.phases[i].requested_bytes);
-        ck_assert_uint_eq(file.program.phases[i].requested_peak_bytes, e.phases[i].requested_peak_bytes);
+        ck_assert_uint_eq(file.program.phases[i].requested_peak_bytes,
+                          e.phases[i].requested_peak_bytes);
     }
     mp_evaluation_release(&e);
 }
 END_TEST
 
 /* Tensors of the operation at hand, written or read. */
-static void note(const struct mp_op_record *op, const struct mp_op_tensor *t, bool output, bool *written)
+static void note(const struct mp_op_record *op, const struct mp_op_tensor *t, bool output,
+                 bool *written)
 {
     if (!t || !t->storage)
         return;
     if (output)
         written[t->storage] = true;
-    ck_assert_msg(written[t->storage], "%s reads storage %u, which nothing has written", op->op, t->storage);
+    ck_assert_msg(written[t->storage], "%s reads storage %u, which nothing has written", op->op,
+                  t->storage);
 }
 
 START_TEST(reads_only_what_was_written)
@@ -159,9 +190,11 @@ static const struct mp_op_record *first_op(const char *name)
 
 START_TEST(attributes_are_the_real_ones)
 {
-    write_and_read("{" GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"iterations\": 1}");
+    write_and_read("{" GPT2
+                   ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"iterations\": 1}");
     const struct mp_program *p = &file.program;
-    const struct mp_op_record *attention = first_op("attention"), *norm = first_op("layer_norm"), *dropout = first_op("dropout");
+    const struct mp_op_record *attention = first_op("attention"), *norm = first_op("layer_norm"),
+                              *dropout = first_op("dropout");
     ck_assert_double_eq(mp_op_number(p, attention, "scale", 0), 0.25);
     ck_assert_double_eq(mp_op_number(p, attention, "p", 0), 0.1);
     ck_assert_int_eq(mp_op_integer(p, attention, "causal", 0), 1);
@@ -178,7 +211,9 @@ END_TEST
 /* What a checkpointed block drew at first, it draws again. */
 START_TEST(recomputation_draws_the_same_numbers)
 {
-    write_and_read("{" GPT2 ", \"gpu\": \"H200-141G\", \"seq\": 32, \"iterations\": 1, \"checkpoint\": \"full\"}");
+    write_and_read(
+        "{" GPT2
+        ", \"gpu\": \"H200-141G\", \"seq\": 32, \"iterations\": 1, \"checkpoint\": \"full\"}");
     const struct mp_program *p = &file.program;
     int n = 0;
     int64_t seeds[16];
@@ -202,18 +237,23 @@ static const struct {
     {"{\"schema_version\": 1}\n{\"mark\": 7}\n", "mark"},
     {"{\"schema_version\": 1}\n[]\n", "no event"},
     {"{\"schema_version\": 1}\n{\"op\": \n", "line 2"},
-    {"{\"schema_version\": 1}\n{\"op\": \"x\", \"inputs\": [{\"storage\": 1}], \"outputs\": []}\n", "dtype"},
+    {"{\"schema_version\": 1}\n{\"op\": \"x\", \"inputs\": [{\"storage\": 1}], \"outputs\": []}\n",
+     "dtype"},
     {"{\"schema_version\": 1}\n{\"alloc\": 1, \"bytes\": 8, \"stream\": 0}\n"
-     "{\"op\": \"x\", \"inputs\": [], \"outputs\": [{\"storage\": 1, \"offset\": 1, \"shape\": [2], \"strides\": [1], \"dtype\": \"float32\"}]}\n",
+     "{\"op\": \"x\", \"inputs\": [], \"outputs\": [{\"storage\": 1, \"offset\": 1, \"shape\": "
+     "[2], \"strides\": [1], \"dtype\": \"float32\"}]}\n",
      "beyond its storage"},
     {"{\"schema_version\": 1}\n"
-     "{\"op\": \"x\", \"inputs\": [], \"outputs\": [{\"storage\": 1, \"offset\": 1, \"shape\": [2], \"strides\": [1], \"dtype\": \"float32\"}]}\n",
+     "{\"op\": \"x\", \"inputs\": [], \"outputs\": [{\"storage\": 1, \"offset\": 1, \"shape\": "
+     "[2], \"strides\": [1], \"dtype\": \"float32\"}]}\n",
      "not live"},
 };
 
 START_TEST(refuses_with_the_reason)
 {
-    ck_assert_int_eq(mp_program_file_parse(&file, "program", bad[_i].text, strlen(bad[_i].text), &err), MEMPLAN_STATUS_INPUT);
+    ck_assert_int_eq(
+        mp_program_file_parse(&file, "program", bad[_i].text, strlen(bad[_i].text), &err),
+        MEMPLAN_STATUS_INPUT);
     ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "%s", err.text);
 }
 END_TEST
