@@ -16,7 +16,8 @@
 /* ---- a model that was built ---- */
 
 struct mp_family;
-struct mp_adapter; /* arch/lora.h */
+struct mp_adapter;   /* arch/lora.h */
+struct mp_quantized; /* arch/nf4.h */
 
 struct mp_net {
     const struct mp_family *family;
@@ -28,6 +29,7 @@ struct mp_net {
     struct mp_tensor **parameters; /* in the order of model.parameters(); owned */
     int n_parameters, cap_parameters;
     struct mp_adapter *adapters, *last_adapter; /* LoRA: one per target, in module order */
+    struct mp_tensor *quantization_map;         /* nf4: made with the first layer */
 };
 
 /* One micro-batch. */
@@ -35,6 +37,7 @@ struct mp_inputs {
     struct mp_tensor *input_ids, *labels, *attention_mask; /* mask NULL when none is given */
     struct mp_tensor *pixel_values;                        /* vision models, instead of input_ids */
     int64_t batch, seq;
+    enum mp_loss loss; /* other ways than all logits at once */
     bool counted; /* the loss is a sum, divided by the number of tokens on the device (the Trainer does that) */
 };
 
@@ -72,7 +75,11 @@ struct mp_family {
     bool eager_only;      /* has no sdpa attention */
     bool no_mask;         /* runs with an attention mask are not simulated */
     bool no_cache;        /* runs with a key-value cache are not simulated */
-    bool own_loss;        /* not the causal language-model loss: the Trainer is not simulated */
+    bool no_trainer;      /* runs of the Trainer are not simulated */
+    bool own_loss;        /* not the causal language-model loss of logits as they are: no chunked loss */
+    bool fused_loss;      /* Liger has a fused loss for it */
+    bool has_experts;
+    bool no_nf4;          /* 4-bit weights are not simulated */
 };
 
 /** All families; NULL-terminated. */
@@ -104,6 +111,8 @@ void mp_parameter_move_last(struct mp_net *net, int at);
 struct mp_linear_layer {
     struct mp_tensor *weight, *bias; /* bias NULL: none */
     struct mp_adapter *adapter;      /* LoRA on top; NULL: none */
+    struct mp_quantized *quantized;  /* 4-bit: weight is packed (arch/nf4.h); NULL: as it is */
+    int64_t out, in;
     bool is_conv1d;                  /* transformers' Conv1D: weight is [in, out] */
 };
 struct mp_norm_layer {
@@ -260,8 +269,6 @@ struct mp_tensor *mp_apply_gpt_block(struct mp_runtime *rt, const struct mp_laye
 struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight);
 /** LlamaRMSNorm */
 struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight);
-/** Buffers of a rotary embedding over dim: inverse frequencies, a copy, initialisation's own. */
-struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net, int64_t dim);
 /** cos and sin tables in dtype, floating. */
 void mp_rotary_tables(struct mp_runtime *rt, struct mp_tensor *inverse_frequencies,
                       struct mp_tensor *position_ids, enum mp_dtype dtype,

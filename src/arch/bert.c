@@ -107,10 +107,12 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
         m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->types = mp_parameter(rt, net, "token_type_embeddings", MP_SHAPE(c->types, h));
     m->norm = mp_layer_norm_new(rt, net, "embeddings.LayerNorm", h);
+    if (c->roberta && net->run->init_cpu) /* a module's children are moved before its buffers */
+        m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->position_ids = mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64);
     mp_record(rt, "arange", MP_NO_TENSORS, MP_TENSORS(m->position_ids), MP_NO_ATTRIBUTES);
     mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64); /* token_type_ids */
-    if (c->roberta)
+    if (!m->positions)
         m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->blocks = mp_runtime_alloc(rt, (size_t)c->n_blocks * sizeof *m->blocks);
     for (int64_t i = 0; i < c->n_blocks; i++) {
@@ -331,18 +333,20 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
 
 const struct mp_family mp_family_bert = {.model_type = "bert",
                                           .architecture = "BertForMaskedLM",
+                                          .no_nf4 = true,
+                                          .own_loss = true,
                                           .configure = configure,
                                           .n_blocks = n_blocks,
                                           .positions = positions,
                                           .build = build,
-                                          .forward = forward,
-                                          .own_loss = true};
+                                          .forward = forward};
 
 const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .architecture = "RobertaForMaskedLM",
+                                            .no_nf4 = true,
+                                            .own_loss = true,
                                             .configure = configure_roberta,
                                             .n_blocks = n_blocks,
                                             .positions = positions,
                                             .build = build,
-                                            .forward = forward,
-                                          .own_loss = true};
+                                            .forward = forward};

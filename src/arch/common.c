@@ -3,6 +3,8 @@
 #include "arch/arch.h"
 
 #include "arch/lora.h"
+#include "arch/losses.h"
+#include "arch/nf4.h"
 
 /* ---- building ---- */
 
@@ -49,6 +51,7 @@ struct mp_tensor *mp_parameter(struct mp_runtime *rt, struct mp_net *net, const 
     rt->op = op;
     t->requires_grad = true;
     t->name = name;
+    t->layer = (int16_t)rt->layer;
     record_initial(rt, t);
     mp_parameter_insert(rt, net, net->n_parameters, t);
     if (!net->run->init_cpu)
@@ -70,7 +73,9 @@ void mp_parameter_move_last(struct mp_net *net, int at)
 
 struct mp_linear_layer mp_linear_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t out, int64_t in, bool bias)
 {
-    struct mp_linear_layer layer = {.weight = mp_parameter(rt, net, name, MP_SHAPE(out, in))};
+    if (mp_nf4_wanted(net))
+        return mp_nf4_linear_new(rt, net, name, out, in, bias);
+    struct mp_linear_layer layer = {.weight = mp_parameter(rt, net, name, MP_SHAPE(out, in)), .out = out, .in = in};
     if (bias)
         layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
     layer.adapter = mp_lora_adapter(rt, net, name, &layer);
@@ -79,7 +84,9 @@ struct mp_linear_layer mp_linear_new(struct mp_runtime *rt, struct mp_net *net, 
 
 struct mp_linear_layer mp_conv1d_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t in, int64_t out)
 {
-    struct mp_linear_layer layer = {.is_conv1d = true};
+    if (mp_nf4_wanted(net)) /* replaced by a linear layer, its weight transposed */
+        return mp_nf4_linear_new(rt, net, name, out, in, true);
+    struct mp_linear_layer layer = {.is_conv1d = true, .out = out, .in = in};
     layer.weight = mp_parameter(rt, net, name, MP_SHAPE(in, out));
     layer.bias = mp_parameter(rt, net, name, MP_SHAPE(out));
     layer.adapter = mp_lora_adapter(rt, net, name, &layer);
@@ -123,6 +130,8 @@ static struct mp_tensor *conv1d(struct mp_runtime *rt, struct mp_tensor *x, cons
 
 static struct mp_tensor *apply_base(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
 {
+    if (layer->quantized)
+        return mp_nf4_apply(rt, x, layer);
     return layer->is_conv1d ? conv1d(rt, x, layer) : mp_linear(rt, x, layer->weight, layer->bias);
 }
 
@@ -342,6 +351,8 @@ void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct m
 {
     struct mp_tensor *logits = NULL, *loss = NULL;
     struct mp_frame f;
+    if (mp_loss_without_logits(rt, hidden, head, in, out))
+        return;
     MP_FUNCTION(rt, &f, &hidden);
     mp_let(&f, &logits, mp_causal_head(rt, hidden, head));
     mp_let(&f, &loss, mp_causal_loss(rt, logits, in));

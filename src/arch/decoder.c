@@ -3,6 +3,8 @@
  */
 #include "arch/decoder.h"
 
+#include "arch/losses.h"
+
 /* ---- config.json ---- */
 
 int64_t mp_decoder_sliding(struct mp_config *c, int64_t fallback)
@@ -32,6 +34,7 @@ void mp_decoder_configure(struct mp_config *c, struct mp_decoder_config *m,
     m->padding = mp_value_get(c->model->config, "pad_token_id") ? mp_config_has(c, "pad_token_id")
                                                                 : d->padding;
     m->sliding_step = 1;
+    mp_rope_configure(c, &m->rope, m->positions);
     if (derived_head_dim && m->hidden % m->heads)
         mp_config_problem(c, "num_attention_heads", "%lld does not divide hidden_size %lld",
                           (long long)m->heads, (long long)m->hidden);
@@ -74,7 +77,7 @@ void mp_decoder_close(struct mp_runtime *rt, struct mp_net *net, struct mp_decod
                       int64_t rotary_dim)
 {
     const struct mp_decoder_config *c = net->config;
-    d->inverse_frequencies = mp_rotary_new(rt, net, rotary_dim);
+    mp_rope_new(rt, net, &c->rope, rotary_dim, &d->rope);
     d->head = mp_head_new(rt, net, d->embed, c->tied);
 }
 
@@ -167,7 +170,7 @@ static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net,
 }
 
 static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
-                              const struct mp_decoder *d, const struct mp_inputs *in,
+                              struct mp_decoder *d, const struct mp_inputs *in,
                               struct mp_outputs *out)
 {
     const struct mp_decoder_config *c = net->config;
@@ -184,7 +187,8 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
     if (c->one_mask || c->sliding)
         mp_let(&f, &sliding_mask, mp_causal_mask(rt, net, in, dtype, c->sliding));
     mp_let(&f, &hidden, mp_dropout(rt, embeds, d->dropout));
-    mp_rotary_tables(rt, d->inverse_frequencies, position_ids, dtype, &table[0], &table[1]);
+    mp_rope_update(rt, &d->rope, position_ids);
+    mp_rotary_tables(rt, d->rope.frequencies, position_ids, dtype, &table[0], &table[1]);
     mp_let(&f, &cosine, table[0]);
     mp_let(&f, &sine, table[1]);
     for (int i = 0; i < (int)c->n_blocks; i++) {
@@ -215,11 +219,15 @@ static void soft_cap(struct mp_runtime *rt, struct mp_frame *f, struct mp_tensor
 void mp_decoder_forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in,
                         struct mp_outputs *out)
 {
-    const struct mp_decoder *d = net->module;
+    struct mp_decoder *d = net->module;
     struct mp_tensor *hidden = NULL, *logits = NULL, *loss = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &hidden, body(rt, net, d, in, out));
+    if (mp_loss_without_logits(rt, hidden, d->head, in, out)) {
+        mp_leave(&f, NULL);
+        return;
+    }
     mp_let(&f, &logits, mp_causal_head(rt, hidden, d->head));
     if (d->softcap)
         soft_cap(rt, &f, &logits);

@@ -7,7 +7,7 @@
 #ifndef MP_ARCH_DECODER_H
 #define MP_ARCH_DECODER_H
 
-#include "arch/arch.h"
+#include "arch/rope.h"
 
 struct mp_decoder_config {
     int64_t vocabulary, positions, hidden, inner, n_blocks, heads, kv_heads, head_dim;
@@ -17,6 +17,7 @@ struct mp_decoder_config {
     bool one_mask;               /* one mask for all blocks, not one for each kind */
     double dropout_attention;
     enum mp_activation activation;
+    struct mp_rope_config rope;
     bool tied;
     bool padding; /* the embedding has a padding index, whose row is filled with
                    zeros */
@@ -40,7 +41,8 @@ int64_t mp_decoder_n_blocks(const void *config);
 int64_t mp_decoder_positions(const void *config, bool *hard);
 
 struct mp_decoder {
-    struct mp_tensor *embed, *inverse_frequencies, *head;
+    struct mp_tensor *embed, *head;
+    struct mp_rope rope;
     struct mp_tensor *embed_scale; /* gemma2: a 0-d buffer; NULL: none */
     struct mp_norm_layer norm;
     double dropout; /* of the embeddings */

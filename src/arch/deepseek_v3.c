@@ -344,6 +344,8 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 const struct mp_family mp_family_deepseek_v3 = {.model_type = "deepseek_v3",
                                                 .architecture = "DeepseekV3ForCausalLM",
+                                                .fused_loss = true,
+                                                .has_experts = true,
                                                 .configure = configure,
                                                 .n_blocks = mp_decoder_n_blocks,
                                                 .positions = mp_decoder_positions,

@@ -120,6 +120,8 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 const struct mp_family mp_family_gemma2 = {.model_type = "gemma2",
                                            .architecture = "Gemma2ForCausalLM",
+                                           .own_loss = true,
+                                           .fused_loss = true,
                                            .configure = configure,
                                            .n_blocks = mp_decoder_n_blocks,
                                            .positions = mp_decoder_positions,

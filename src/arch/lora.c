@@ -2,6 +2,7 @@
 /* peft's LoRA on nn.Linear and transformers' Conv1D: creation, forward, frozen
  * base. */
 #include "arch/lora.h"
+#include "arch/nf4.h"
 
 #include <math.h>
 
@@ -43,10 +44,10 @@ struct mp_adapter *mp_lora_adapter(struct mp_runtime *rt, struct mp_net *net, co
     *adapter = (struct mp_adapter){.weight = layer->weight,
                                    .bias = layer->bias,
                                    .is_conv1d = layer->is_conv1d,
+                                   .in = layer->in,
+                                   .out = layer->out,
                                    .dropout = lora->dropout,
                                    .scaling = lora->alpha / (double)lora->rank};
-    adapter->in = mp_dim(layer->weight, layer->is_conv1d ? 0 : 1);
-    adapter->out = mp_dim(layer->weight, layer->is_conv1d ? 1 : 0);
     *(net->last_adapter ? &net->last_adapter->next : &net->adapters) = adapter;
     net->last_adapter = adapter;
     return adapter;
@@ -83,11 +84,13 @@ void mp_lora_wrap(struct mp_runtime *rt, struct mp_net *net)
                  lora->targets[0], net->run->model->name);
     for (int i = 0; i < net->n_parameters; i++)
         net->parameters[i]->requires_grad = false;
-    /* Made in the base's type, then all cast to float32, one after another. */
+    /* Made in the base's type, then all cast to float32, one after another; on 4-bit weights in
+     * float32 at once. */
+    const enum mp_dtype dtype = mp_nf4_wanted(net) ? MP_F32 : net->dtype;
     rt->category = MP_CATEGORY_PARAMETER;
     for (struct mp_adapter *l = net->adapters; l; l = l->next) {
-        l->a = mp_take(rt, mp_empty(rt, MP_SHAPE(lora->rank, l->in), net->dtype));
-        l->b = mp_take(rt, mp_empty(rt, MP_SHAPE(l->out, lora->rank), net->dtype));
+        l->a = mp_take(rt, mp_empty(rt, MP_SHAPE(lora->rank, l->in), dtype));
+        l->b = mp_take(rt, mp_empty(rt, MP_SHAPE(l->out, lora->rank), dtype));
         mp_record(rt, "normal", MP_NO_TENSORS, MP_TENSORS(l->a),
                   MP_ATTRIBUTES(mp_number("std", 1 / sqrt((double)l->in))));
         mp_record_fill(rt, l->b, 0);
@@ -103,6 +106,26 @@ void mp_lora_wrap(struct mp_runtime *rt, struct mp_net *net)
     rt->category = MP_CATEGORY_TEMPORARY;
 }
 
+/* peft's Linear4bit clones the base's result; without autocast the update is cast, not the sum */
+static struct mp_tensor *forward_4bit(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+{
+    const struct mp_adapter *const l = layer->adapter;
+    struct mp_tensor *result = NULL, *output = NULL;
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &x);
+    mp_let(&f, &result, mp_nf4_apply(rt, x, layer));
+    mp_let(&f, &result, mp_clone(rt, result));
+    const enum mp_dtype dtype = (enum mp_dtype)result->dtype;
+    if (!rt->autocast)
+        mp_let(&f, &x, mp_to(rt, x, MP_F32));
+    struct mp_tensor *low = mp_linear(rt, mp_dropout(rt, x, l->dropout), l->a, NULL);
+    mp_let(&f, &output, mp_mul_number(rt, mp_linear(rt, low, l->b, NULL), l->scaling));
+    if (!rt->autocast)
+        mp_let(&f, &output, mp_to(rt, output, dtype));
+    mp_let(&f, &result, mp_add(rt, result, output));
+    return mp_leave(&f, result);
+}
+
 /* result + lora_B(lora_A(dropout(x))) * scaling, in the base's type */
 struct mp_tensor *mp_lora_forward(struct mp_runtime *rt, struct mp_tensor *x,
                                   const struct mp_linear_layer *layer,
@@ -113,6 +136,8 @@ struct mp_tensor *mp_lora_forward(struct mp_runtime *rt, struct mp_tensor *x,
     const struct mp_adapter *const l = layer->adapter;
     struct mp_tensor *result = NULL;
     struct mp_frame f;
+    if (layer->quantized)
+        return forward_4bit(rt, x, layer);
     MP_MODULE(rt, &f, &x);
     mp_let(&f, &result, base(rt, x, layer));
     const enum mp_dtype dtype = (enum mp_dtype)result->dtype;

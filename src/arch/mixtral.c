@@ -207,6 +207,8 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 const struct mp_family mp_family_mixtral = {.model_type = "mixtral",
                                             .architecture = "MixtralForCausalLM",
+                                            .fused_loss = true,
+                                            .has_experts = true,
                                             .configure = configure_mixtral,
                                             .n_blocks = mp_decoder_n_blocks,
                                             .positions = mp_decoder_positions,
@@ -214,6 +216,8 @@ const struct mp_family mp_family_mixtral = {.model_type = "mixtral",
                                             .forward = mp_decoder_forward};
 const struct mp_family mp_family_qwen3_moe = {.model_type = "qwen3_moe",
                                               .architecture = "Qwen3MoeForCausalLM",
+                                              .fused_loss = true,
+                                              .has_experts = true,
                                               .configure = configure_qwen3_moe,
                                               .n_blocks = mp_decoder_n_blocks,
                                               .positions = mp_decoder_positions,

@@ -25,9 +25,20 @@ static enum memplan_status check_options(const struct mp_net *net, struct mempla
     if (net->family->no_cache && run->use_cache)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "use_cache: not supported for %s; leave it out", type);
-    if (net->family->own_loss && run->trainer)
+    if (net->family->no_trainer && run->trainer)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "framework: the Trainer is not supported for %s; give hf", type);
+    if (run->quantization != MP_QUANTIZATION_NONE && net->family->no_nf4)
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                            "quantization: not supported for %s; leave it out", type);
+    if (run->experts == MP_EXPERTS_EAGER && !net->family->has_experts)
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                            "experts: %s has none; leave it out", type);
+    if ((run->loss == MP_LOSS_CHUNKED && net->family->own_loss) ||
+        (run->loss == MP_LOSS_FUSED && !net->family->fused_loss))
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                            "loss: \"%s\" is not supported for %s; leave it out",
+                            mp_loss_text(run->loss), type);
     return MEMPLAN_STATUS_OK;
 }
 
@@ -79,7 +90,7 @@ void mp_net_load(struct mp_runtime *rt, const struct mp_net *net, int64_t batch,
                  struct mp_inputs *in)
 {
     rt->category = MP_CATEGORY_INPUT;
-    *in = (struct mp_inputs){.batch = batch, .seq = seq};
+    *in = (struct mp_inputs){.batch = batch, .seq = seq, .loss = net->run->loss};
     if (net->family->load) {
         net->family->load(rt, net, in);
     } else {

@@ -32,53 +32,6 @@ struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, stru
     return mp_leave(&f, mp_to(rt, output, (enum mp_dtype)x->dtype));
 }
 
-/* compute_default_rope_parameters(): 1 / base^(arange(0, dim, 2) / dim) */
-static struct mp_tensor *inverse_frequencies(struct mp_runtime *rt, int64_t dim)
-{
-    const struct mp_shape half = MP_SHAPE(dim / 2);
-    struct mp_tensor *range = mp_empty(rt, half, MP_F32);
-    struct mp_tensor *exponent = mp_empty(rt, half, MP_F32);
-    mp_discard(rt, range);
-    struct mp_tensor *power = mp_empty(rt, half, MP_F32);
-    mp_scratch(rt, 8); /* the base as a tensor */
-    mp_discard(rt, exponent);
-    struct mp_tensor *reciprocal = mp_empty(rt, half, MP_F32);
-    struct mp_tensor *result = mp_empty(rt, half, MP_F32);
-    mp_discard(rt, reciprocal);
-    mp_discard(rt, power);
-    return result;
-}
-
-/* theta and scaling stand in rope_parameters, or in rope_theta and rope_scaling of older files. */
-static void record_frequencies(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *t)
-{
-    const struct mp_value *config = net->run->model->config, *parameters = mp_value_get(config, "rope_parameters");
-    const struct mp_value *scaling = parameters ? parameters : mp_value_get(config, "rope_scaling"), *type = mp_value_get(scaling, "rope_type");
-    double theta = 10000;
-    if (!mp_value_number(mp_value_get(parameters, "rope_theta"), &theta))
-        mp_value_number(mp_value_get(config, "rope_theta"), &theta);
-    mp_record(rt, "rotary_frequencies", MP_NO_TENSORS, MP_TENSORS(t),
-              MP_ATTRIBUTES(mp_number("theta", theta), mp_text("rope_type", type && type->kind == MP_STRING ? type->as.string.text : "default")));
-}
-
-struct mp_tensor *mp_rotary_new(struct mp_runtime *rt, const struct mp_net *net, int64_t dim)
-{
-    const struct mp_shape half = MP_SHAPE(dim / 2);
-    if (net->run->init_cpu) { /* computed on the host, then moved */
-        struct mp_tensor *moved = mp_buffer(rt, half, MP_F32);
-        record_frequencies(rt, net, moved);
-        mp_buffer(rt, half, MP_F32);
-        return moved;
-    }
-    rt->category = MP_CATEGORY_BUFFER;
-    struct mp_tensor *buffer = mp_buffer_register(rt, mp_take(rt, inverse_frequencies(rt, dim)));
-    record_frequencies(rt, net, buffer);
-    mp_buffer(rt, half, MP_F32);                  /* original_inv_freq, a clone */
-    mp_discard(rt, inverse_frequencies(rt, dim)); /* _init_weights computes it once more */
-    rt->category = MP_CATEGORY_TEMPORARY;
-    return buffer;
-}
-
 /* emb.cos() * attention_scaling, in the type of the hidden states */
 static struct mp_tensor *scaled_table(struct mp_runtime *rt, const char *function, struct mp_tensor *angles)
 {

@@ -266,6 +266,35 @@ static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config
     return mp_leave(&f, hidden);
 }
 
+/* torch.where(torch.isinf(hidden).any(), 64504, 65504): |hidden| == inf, a byte each, is reduced to
+ * one; both numbers become tensors for the time. */
+static struct mp_tensor *clamp_limit(struct mp_runtime *rt, struct mp_tensor *hidden)
+{
+    struct mp_tensor *absolute = mp_pointwise(rt, MP_TENSORS(hidden));
+    struct mp_tensor *infinite = mp_empty_like(rt, hidden, MP_BOOL);
+    mp_discard(rt, absolute);
+    struct mp_tensor *any = mp_reduce(rt, infinite, (1u << hidden->shape.n) - 1, false);
+    mp_discard(rt, infinite);
+    struct mp_tensor *larger = mp_empty(rt, MP_SCALAR, MP_F32);
+    struct mp_tensor *smaller = mp_empty(rt, MP_SCALAR, MP_F32);
+    struct mp_tensor *limit = mp_empty(rt, MP_SCALAR, MP_F32);
+    mp_discard(rt, smaller);
+    mp_discard(rt, larger);
+    mp_discard(rt, any);
+    return limit;
+}
+
+/* float16 states are clamped after each part of a block. */
+static void clamp(struct mp_runtime *rt, struct mp_frame *f, struct mp_tensor **hidden,
+                  struct mp_tensor **limit)
+{
+    if ((*hidden)->dtype != MP_F16)
+        return;
+    mp_let(f, limit, clamp_limit(rt, *hidden));
+    struct mp_tensor *minimum = mp_neg(rt, *limit);
+    mp_let(f, hidden, mp_clamp(rt, *hidden, minimum, *limit));
+}
+
 enum { ARG_HIDDEN, ARG_MASK, ARG_BIAS, ARG_ENCODED, ARG_CROSS_BIAS, N_ARGS };
 enum { OUT_HIDDEN, OUT_BIAS, OUT_CROSS_BIAS, N_OUTPUTS };
 
@@ -279,7 +308,7 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
     const bool decoder = call->index >= c->n_encoder;
     struct mp_tensor *hidden = args[ARG_HIDDEN], *mask = args[ARG_MASK], *bias = args[ARG_BIAS],
                      *encoded = args[ARG_ENCODED], *cross_bias = args[ARG_CROSS_BIAS],
-                     *weights = NULL, *made, *returned;
+                     *weights = NULL, *limit = NULL, *made, *returned;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask, &bias, &encoded, &cross_bias);
     made = bias;
@@ -287,6 +316,7 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
            attention_layer(rt, net, &b->self, hidden, mask, NULL, &made, decoder, &returned));
     mp_let(&f, &bias, made);
     mp_let(&f, &weights, returned);
+    clamp(rt, &f, &hidden, &limit);
     if (decoder) {
         made = cross_bias;
         mp_let(
@@ -294,8 +324,10 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
             attention_layer(rt, net, &b->cross, hidden, NULL, encoded, &made, decoder, &returned));
         mp_let(&f, &cross_bias, made);
         mp_let(&f, &weights, returned);
+        clamp(rt, &f, &hidden, &limit);
     }
     mp_let(&f, &hidden, feed_forward(rt, c, b, hidden));
+    clamp(rt, &f, &hidden, &limit);
     mp_give(&f, &out[OUT_BIAS], bias);
     mp_give(&f, &out[OUT_CROSS_BIAS], cross_bias);
     out[OUT_HIDDEN] = mp_leave(&f, hidden);
@@ -367,11 +399,12 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
 
 const struct mp_family mp_family_t5 = {.model_type = "t5",
                                        .architecture = "T5ForConditionalGeneration",
+                                       .no_nf4 = true,
+                                       .own_loss = true,
                                        .configure = configure,
                                        .n_blocks = n_blocks,
                                        .positions = positions,
                                        .build = build,
                                        .forward = forward,
-                                       .own_loss = true,
                                        .no_mask = true,
                                        .no_cache = true};

@@ -245,12 +245,14 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
 
 const struct mp_family mp_family_vit = {.model_type = "vit",
                                         .architecture = "ViTForImageClassification",
+                                        .no_nf4 = true,
+                                        .own_loss = true,
                                         .configure = configure,
                                         .n_blocks = n_blocks,
                                         .positions = positions,
                                         .build = build,
                                         .forward = forward,
-                                        .own_loss = true,
+                                        .no_trainer = true,
                                         .load = load,
                                         .no_mask = true,
                                         .no_cache = true};

@@ -20,7 +20,7 @@
 
 #define MP_MAX_INPUTS 6
 #define MP_MAX_SAVED 8
-#define MP_MAX_OUTPUTS 4
+#define MP_MAX_OUTPUTS 8
 
 struct mp_recompute;
 

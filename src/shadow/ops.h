@@ -67,6 +67,8 @@ struct mp_tensor *mp_permute(struct mp_runtime *rt, struct mp_tensor *x, int n, 
 struct mp_tensor *mp_expand(struct mp_runtime *rt, struct mp_tensor *x, struct mp_shape shape); /* -1: as it is */
 struct mp_tensor *mp_unsqueeze(struct mp_runtime *rt, struct mp_tensor *x, int dim);
 struct mp_tensor *mp_slice(struct mp_runtime *rt, struct mp_tensor *x, int dim, int64_t from, int64_t to);
+/** x.chunk(n): parts of equal size, the last one shorter; each floats in out[i]. Returns how many there are. */
+int mp_chunk(struct mp_runtime *rt, struct mp_tensor *x, int n, struct mp_tensor **out);
 /** n parts of equal size; each floats in out[i]. */
 void mp_split(struct mp_runtime *rt, struct mp_tensor *x, int n, int dim, struct mp_tensor **out);
 /** n parts of the given sizes, which make up the dimension; each floats in out[i]. */
@@ -98,6 +100,8 @@ struct mp_tensor *mp_sigmoid(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_pow(struct mp_runtime *rt, struct mp_tensor *x, double exponent);
 struct mp_tensor *mp_rsqrt(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p);
+/** torch.clamp(x, min=, max=) with 0-d tensors that need no gradient. */
+struct mp_tensor *mp_clamp(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *minimum, struct mp_tensor *maximum);
 /** x *= number: in place. */
 void mp_scale_inplace(struct mp_runtime *rt, struct mp_tensor *x);
 /** x.add_(y): in place. */
@@ -167,6 +171,10 @@ struct mp_tensor *mp_conv2d_patches(struct mp_runtime *rt, struct mp_tensor *x, 
 
 /** F.cross_entropy(logits, target), mean. */
 struct mp_tensor *mp_cross_entropy(struct mp_runtime *rt, struct mp_tensor *logits, struct mp_tensor *target);
+/** Liger's fused linear cross-entropy of input [rows, hidden] against weight [vocabulary, hidden], and its rows to a chunk. */
+struct mp_tensor *mp_fused_linear_cross_entropy(struct mp_runtime *rt, struct mp_tensor *input, struct mp_tensor *weight,
+                                                struct mp_tensor *target);
+int64_t mp_fused_loss_chunk(int64_t rows, int64_t hidden, int64_t vocabulary);
 
 /* ---- attention ---- */
 

@@ -197,6 +197,7 @@ static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
     if (mp_dim(k, 1) != mp_dim(q, 1))
         workspace += 2 * rows * dim * mp_dtype_bytes(q->dtype);
     mp_scratch(rt, workspace);
+    mp_driver_event(rt, MP_DRIVER_CUDNN_BACKWARD, 0);
     record_backward(rt, n, g[0], out, false);
 }
 static const struct mp_node_type cudnn_type = {"ScaledDotProductCudnnAttentionBackward0", cudnn_backward};

@@ -359,3 +359,30 @@ struct mp_tensor *mp_rsqrt(struct mp_runtime *rt, struct mp_tensor *x)
     struct mp_scope scope = mp_begin(rt, "rsqrt", MP_TENSORS(x));
     return mp_end(rt, &scope, unary(rt, "rsqrt", &rsqrt_type, mp_cast_float(rt, x), of_output, 0));
 }
+
+/* ---- clamping between 0-d tensors ---- */
+
+enum { SAVED_MAXIMUM, SAVED_MINIMUM, SAVED_CLAMPED };
+
+/* clamp_backward: a zero, self >= min, self <= max, then the gradient where both hold */
+static void clamp_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
+{
+    const struct mp_tensor *x = mp_saved_tensor(n, SAVED_CLAMPED);
+    mp_empty(rt, MP_SCALAR, (enum mp_dtype)g[0]->dtype);
+    mp_empty_like(rt, x, MP_BOOL);
+    mp_empty_like(rt, x, MP_BOOL);
+    out[0] = pointwise1(rt, g[0]);
+}
+static const struct mp_node_type clamp_type = {"ClampBackward0", clamp_backward};
+
+struct mp_tensor *mp_clamp(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *minimum, struct mp_tensor *maximum)
+{
+    struct mp_scope scope = mp_begin(rt, "clamp", MP_TENSORS(x, minimum, maximum));
+    struct mp_node *n = mp_node_new(rt, &clamp_type, MP_TENSORS(x));
+    mp_save(rt, n, maximum);
+    mp_save(rt, n, minimum);
+    mp_save(rt, n, x);
+    struct mp_tensor *out = pointwise1(rt, x);
+    mp_track(rt, n, out);
+    return mp_end(rt, &scope, out);
+}

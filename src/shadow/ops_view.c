@@ -334,6 +334,24 @@ void mp_split(struct mp_runtime *rt, struct mp_tensor *x, int count, int dim, st
     mp_discard(rt, x);
 }
 
+int mp_chunk(struct mp_runtime *rt, struct mp_tensor *x, int count, struct mp_tensor **out)
+{
+    struct mp_shape shape = x->shape;
+    const int64_t whole = shape.d[0], size = (whole + count - 1) / count;
+    struct mp_node *n = mp_node_new(rt, &split_type, MP_TENSORS(x));
+    int made = 0;
+    if (n)
+        n->shape = x->shape;
+    for (int64_t from = 0; from < whole; from += size) {
+        shape.d[0] = MP_MIN(size, whole - from);
+        out[made] = mp_alias(rt, x, shape, x->stride, x->base ? x->base : x);
+        out[made]->offset += from * x->stride[0];
+        mp_track(rt, n, out[made++]);
+    }
+    mp_discard(rt, x);
+    return made;
+}
+
 static const struct mp_node_type split_sizes_type = {"SplitWithSizesBackward0", split_backward};
 
 void mp_split_sizes(struct mp_runtime *rt, struct mp_tensor *x, int count, const int64_t *sizes, int dim, struct mp_tensor **out)

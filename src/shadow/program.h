@@ -37,6 +37,9 @@ enum mp_driver_event {
     MP_DRIVER_FIRST_FILL,   /* the first fill kernel: a large module, after which a range held since the start is free */
     MP_DRIVER_FIRST_CUBLAS, /* the first thread creates its cuBLAS handle */
     MP_DRIVER_CUBLAS,       /* another thread does */
+    MP_DRIVER_CUDNN_BACKWARD, /* cuDNN's attention runs backward for the first time */
+    MP_DRIVER_QUIET_GROUP,    /* a process group that moves nothing is opened */
+    MP_DRIVER_STREAM_POOL,    /* torch makes its pool of side streams */
 };
 
 /* What a storage is for. Every live byte has one, so the parts at any moment add up to the whole. */

@@ -19,15 +19,21 @@
 
 /** A tensor as a kernel sees it. */
 struct mp_op_tensor {
-    uint32_t storage; /* id of its ALLOC; 0: a tensor without bytes, or none at all (present false) */
+    uint32_t
+        storage; /* id of its ALLOC; 0: a tensor without bytes, or none at all (present false) */
     bool present;
-    uint8_t dtype;    /* enum mp_dtype */
-    int64_t offset;   /* in elements, as strides are */
+    uint8_t dtype;  /* enum mp_dtype */
+    int64_t offset; /* in elements, as strides are */
     struct mp_shape shape;
     int64_t stride[MP_MAX_DIMS];
 };
 
-enum mp_attribute_kind { MP_ATTRIBUTE_INT, MP_ATTRIBUTE_NUMBER, MP_ATTRIBUTE_TEXT, MP_ATTRIBUTE_BOOL };
+enum mp_attribute_kind {
+    MP_ATTRIBUTE_INT,
+    MP_ATTRIBUTE_NUMBER,
+    MP_ATTRIBUTE_TEXT,
+    MP_ATTRIBUTE_BOOL
+};
 
 struct mp_attribute {
     const char *key; /* static or arena text, as the text value is */
@@ -67,14 +73,21 @@ static inline struct mp_attribute mp_text(const char *key, const char *text)
 
 #define MP_ATTRIBUTES(...)                                                                         \
     (int)(sizeof((struct mp_attribute[]){__VA_ARGS__}) / sizeof(struct mp_attribute)),             \
-        (struct mp_attribute[]){__VA_ARGS__}
-#define MP_NO_TENSORS 0, NULL
+        (struct mp_attribute[])                                                                    \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define MP_NO_TENSORS    0, NULL
 #define MP_NO_ATTRIBUTES 0, NULL
 
 /** Tensors may be NULL: their place stays. Raises without memory. */
-void mp_record_op(struct mp_runtime *rt, const char *op, int n_inputs, struct mp_tensor *const *inputs, int n_outputs,
-                  struct mp_tensor *const *outputs, int n_attributes, const struct mp_attribute *attributes);
-static inline bool mp_recording(const struct mp_runtime *rt) { return rt->program->keep_ops; }
+void mp_record_op(struct mp_runtime *rt, const char *op, int n_inputs,
+                  struct mp_tensor *const *inputs, int n_outputs, struct mp_tensor *const *outputs,
+                  int n_attributes, const struct mp_attribute *attributes);
+static inline bool mp_recording(const struct mp_runtime *rt)
+{
+    return rt->program->keep_ops;
+}
 /* A macro, so that its arguments are not evaluated when nobody listens. */
 #define mp_record(rt, ...)                                                                         \
     do {                                                                                           \
@@ -86,7 +99,8 @@ static inline bool mp_recording(const struct mp_runtime *rt) { return rt->progra
 struct mp_attribute mp_workspace_attribute(const struct mp_runtime *rt, bool lt);
 /** "fill" of a whole tensor, "copy" of one into another of the same shape. */
 void mp_record_fill(struct mp_runtime *rt, struct mp_tensor *t, double value);
-void mp_record_copy(struct mp_runtime *rt, const char *op, struct mp_tensor *from, struct mp_tensor *to);
+void mp_record_copy(struct mp_runtime *rt, const char *op, struct mp_tensor *from,
+                    struct mp_tensor *to);
 
 void mp_program_release_ops(struct mp_program *program);
 

@@ -22,11 +22,24 @@ void mp_deepspeed_options_init(struct mp_deepspeed_options *o, int stage)
     };
 }
 
-/* "auto" and null are the default. */
+void mp_deepspeed_options_fill(struct mp_deepspeed_options *o, int64_t hidden_size)
+{
+    if (o->auto_reduce_bucket)
+        o->reduce_bucket_size = hidden_size * hidden_size;
+    if (o->auto_prefetch_bucket)
+        o->prefetch_bucket_size = (int64_t)(0.9 * (double)hidden_size * (double)hidden_size);
+    if (o->auto_persistence)
+        o->persistence_threshold = 10 * hidden_size;
+}
+
+static bool is_auto(const struct mp_value *value)
+{
+    return value != NULL && value->kind == MP_STRING && strcmp(value->as.string.text, "auto") == 0;
+}
+
 static bool is_given(const struct mp_value *value)
 {
-    return value != NULL && value->kind != MP_NULL &&
-           !(value->kind == MP_STRING && strcmp(value->as.string.text, "auto") == 0);
+    return value != NULL && value->kind != MP_NULL && !is_auto(value);
 }
 
 /* A count may be written 5e8. */
@@ -101,6 +114,13 @@ static void read_zero(struct mp_deepspeed_options *o, struct mp_problems *proble
                 &o->contiguous_gradients);
     o->offload_optimizer = is_offloaded(problems, zero, "offload_optimizer");
     o->offload_param = is_offloaded(problems, zero, "offload_param");
+    /* as it was written before 0.3.16 */
+    read_switch(problems, zero, "cpu_offload", "zero_optimization.cpu_offload", &o->offload_optimizer);
+    o->auto_reduce_bucket = is_auto(mp_value_get(zero, "reduce_bucket_size"));
+    o->auto_prefetch_bucket =
+        o->stage == 3 && is_auto(mp_value_get(zero, "stage3_prefetch_bucket_size"));
+    o->auto_persistence =
+        o->stage == 3 && is_auto(mp_value_get(zero, "stage3_param_persistence_threshold"));
 }
 
 static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *problems,
@@ -110,6 +130,9 @@ static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *probl
     int64_t stage = 0;
     if (!is_given(value))
         mp_problems_add(problems, value, "zero_optimization.stage", "missing; give 1, 2 or 3");
+    else if (value->kind == MP_INT && value->as.integer == 0)
+        mp_problems_add(problems, value, "zero_optimization.stage",
+                        "0 shares nothing; use data_parallel: ddp without the file");
     else
         (void)mp_problems_integer(problems, "zero_optimization.stage", value, 1, 3, &stage);
     mp_deepspeed_options_init(o, (int)stage);
@@ -132,6 +155,28 @@ static void read_optimizer(struct mp_deepspeed_options *o, struct mp_problems *p
                         type ? mp_value_show(type, shown) : "none");
     if (params != NULL)
         read_switch(problems, params, "torch_adam", "optimizer.params.torch_adam", &o->torch_adam);
+}
+
+/* Kinds of parallelism beside data parallelism. */
+static enum memplan_status refuse_other_parallelism(const char *origin,
+                                                    const struct mp_value *config,
+                                                    struct memplan_error *err)
+{
+    static const struct {
+        const char *part, *key, *name;
+    } sizes[] = {{"tensor_parallel", "autotp_size", "tensor_parallel.autotp_size"},
+                 {NULL, "sequence_parallel_size", "sequence_parallel_size"}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(sizes); i++) {
+        const struct mp_value *const part =
+            sizes[i].part != NULL ? mp_value_get(config, sizes[i].part) : config;
+        const struct mp_value *const value =
+            part != NULL && part->kind == MP_OBJECT ? mp_value_get(part, sizes[i].key) : NULL;
+        if (value != NULL && value->kind == MP_INT && value->as.integer > 1)
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                                "%s: %s: not here yet, data parallelism is; leave it out", origin,
+                                sizes[i].name);
+    }
+    return MEMPLAN_STATUS_OK;
 }
 
 /* What changes memory, and how is not known here. */
@@ -171,9 +216,9 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
     if (zero != NULL)
         read_zero(o, &problems, zero);
     read_optimizer(o, &problems, config);
-    const struct mp_value *const bf16 = object(&problems, config, "bf16"), *const fp16 = object(
-                                                                               &problems, config,
-                                                                               "fp16");
+    const struct mp_value *const bf16 = object(
+        &problems, config, mp_value_get(config, "bf16") != NULL ? "bf16" : "bfloat16");
+    const struct mp_value *const fp16 = object(&problems, config, "fp16");
     if (bf16 != NULL)
         read_switch(&problems, bf16, "enabled", "bf16.enabled", &o->half_bf16);
     if (fp16 != NULL)
@@ -182,9 +227,11 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
                "train_micro_batch_size_per_gpu", &o->micro_batch);
     read_count(&problems, config, "gradient_accumulation_steps", "gradient_accumulation_steps",
                &o->accumulate);
+    read_count(&problems, config, "train_batch_size", "train_batch_size", &o->train_batch);
     if (o->half_bf16 && o->half_fp16)
         mp_problems_add(&problems, NULL, "fp16.enabled", "bf16 is enabled too; keep one");
     if (problems.n > 0)
         return mp_problems_status(&problems);
-    return refuse(origin, zero, err);
+    const enum memplan_status status = refuse_other_parallelism(origin, config, err);
+    return status != MEMPLAN_STATUS_OK ? status : refuse(origin, zero, err);
 }

@@ -2,7 +2,8 @@
 /*
  * DeepSpeed's configuration (ds_config.json), read as it is: what decides about memory, the rest is left to DeepSpeed.
  *
- * "auto" stands for the default, as with transformers. Switches that change memory in a way that is not modelled are UNSUPPORTED.
+ * "auto" is for transformers to fill in: three sizes by the model's hidden size, the others as the run has them or by default. Switches
+ * that change memory in a way that is not modelled are UNSUPPORTED.
  */
 #ifndef MP_DEEPSPEED_H
 #define MP_DEEPSPEED_H
@@ -19,12 +20,15 @@ struct mp_deepspeed_options {
     bool has_optimizer;
     int64_t reduce_bucket_size, allgather_bucket_size, prefetch_bucket_size; /* elements */
     int64_t max_live_parameters, max_reuse_distance, persistence_threshold, sub_group_size;
-    int64_t micro_batch, accumulate; /* 0: not given */
+    int64_t micro_batch, accumulate, train_batch; /* 0: not given; train_batch is over all ranks */
+    bool auto_reduce_bucket, auto_prefetch_bucket, auto_persistence;
     double gradient_clipping;
 };
 
 /** Defaults of a stage. */
 void mp_deepspeed_options_init(struct mp_deepspeed_options *options, int stage);
+/** Sizes that are "auto", as transformers fills them in. */
+void mp_deepspeed_options_fill(struct mp_deepspeed_options *options, int64_t hidden_size);
 /** From a parsed configuration. INPUT with all problems, UNSUPPORTED for what is not modelled. */
 enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *options,
                                               const char *origin, const struct mp_value *config,

@@ -99,7 +99,11 @@ const char *mp_value_show(const struct mp_value *value, char buffer[MP_VALUE_SHO
         (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "%s", value->as.boolean ? "true" : "false");
         break;
     case MP_INT: (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "%" PRId64, value->as.integer); break;
-    case MP_DOUBLE: (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "%.15g", value->as.number); break;
+    case MP_DOUBLE: /* 3.0 where an integer was expected must not be shown as 3 */
+        (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "%.15g", value->as.number);
+        if (buffer[strspn(buffer, "-0123456789")] == '\0')
+            (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "%.1f", value->as.number);
+        break;
     case MP_STRING:
         (void)snprintf(buffer, MP_VALUE_SHOW_MAX, "\"%.40s\"%s", value->as.string.text,
                        value->as.string.length > 40 ? "..." : "");

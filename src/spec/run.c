@@ -25,6 +25,7 @@
 #define BYTES_MAX             (UINT64_C(1) << 50)
 #define DEFAULT_SEQ_MAX       2048
 #define WARNINGS_MAX          4
+#define IMBALANCE_MAX         1000
 #define GPUS_PER_NODE_DEFAULT 8
 
 static const char *const key_texts[] = {
@@ -65,9 +66,16 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
                            GROUP_TRAINING, false},
     [MP_KEY_OPTIMIZER] = {"NAME",
                           "adamw-foreach|adamw-fused|adamw-forloop|sgd|sgd-momentum|adafactor|none|"
-                          "adamw-8bit|paged-adamw-8bit|lion",
+                          "adamw-8bit|paged-adamw-8bit|lion|muon",
                           "adamw-foreach", "optimizer and its implementation", GROUP_TRAINING,
                           false},
+    [MP_KEY_LOSS] = {"KIND", "full|chunked|fused", "full",
+                     "logits at once, or in chunks; fused is Liger's", GROUP_TRAINING, false},
+    [MP_KEY_EXPERTS] = {"KIND", "grouped|eager", "grouped",
+                        "experts in one grouped product, or one by one", GROUP_TRAINING, false},
+    [MP_KEY_EXPERT_IMBALANCE] = {"X", NULL, NULL,
+                                 "eager experts: a bound for the busiest at X times the mean",
+                                 GROUP_TRAINING, false},
     [MP_KEY_ACCUMULATE] = {"N", NULL, "1", "micro-batches per optimizer step", GROUP_TRAINING,
                            false},
     [MP_KEY_ITERATIONS] = {"N", NULL, "until the allocator's state repeats, at most 10",
@@ -101,6 +109,9 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_LORA] = {"OBJECT", NULL, NULL,
                      "adapters: '{rank: 8, targets: [q_proj], alpha: 16, dropout: 0}'",
                      GROUP_TRAINING, false},
+    [MP_KEY_QUANTIZATION] = {"KIND", "none|nf4", "none",
+                             "4-bit base under adapters (bitsandbytes, double quantisation)",
+                             GROUP_TRAINING, false},
     [MP_KEY_DATA_PARALLEL] =
         {"KIND", "none|ddp|zero1|fsdp2|deepspeed-zero1|deepspeed-zero2|deepspeed-zero3", "none",
          "how ranks share the work", GROUP_PARALLEL, false},
@@ -143,7 +154,10 @@ TEXT_FUNCTION(mp_precision_text, enum mp_precision, "fp32", "bf16", "fp16", "amp
 TEXT_FUNCTION(mp_attention_text, enum mp_attention, "sdpa", "eager")
 TEXT_FUNCTION(mp_checkpoint_text, enum mp_checkpoint, "none", "full", "full-reentrant", "layers")
 TEXT_FUNCTION(mp_optimizer_text, enum mp_optimizer, "adamw-foreach", "adamw-fused", "adamw-forloop",
-              "sgd", "sgd-momentum", "adafactor", "none", "adamw-8bit", "paged-adamw-8bit", "lion")
+              "sgd", "sgd-momentum", "adafactor", "none", "adamw-8bit", "paged-adamw-8bit", "lion", "muon")
+TEXT_FUNCTION(mp_loss_text, enum mp_loss, "full", "chunked", "fused")
+TEXT_FUNCTION(mp_experts_text, enum mp_experts_kind, "grouped", "eager")
+TEXT_FUNCTION(mp_quantization_text, enum mp_quantization, "none", "nf4")
 TEXT_FUNCTION(mp_parallel_text, enum mp_parallel_kind, "none", "ddp", "zero1", "fsdp2",
               "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 TEXT_FUNCTION(mp_compression_text, enum mp_compression, "none", "fp16", "bf16")
@@ -168,7 +182,7 @@ struct reader {
 
 static bool is_flag(const char *origin)
 {
-    return strncmp(origin, "--", 2) == 0;
+    return origin != NULL && strncmp(origin, "--", 2) == 0;
 }
 
 /* How messages name a key: the origin of a flag already does. */
@@ -264,17 +278,39 @@ static int compare_int32(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* {every: 2} or {first: 12}: which blocks these are is known when the model is. */
+static bool read_checkpoint_pattern(struct reader *r, const struct mp_value *value)
+{
+    const struct mp_value *const every = mp_value_get(value, "every");
+    const struct mp_value *const first = mp_value_get(value, "first");
+    if (every == NULL && first == NULL)
+        return false;
+    if (value->as.object.length > 1)
+        mp_problems_add(&r->problems, value, "checkpoint", "give one of layers, every and first");
+    if (every != NULL)
+        (void)mp_problems_integer(&r->problems, "checkpoint.every", every, 1, LIST_MAX,
+                                  &r->run->checkpoint_every);
+    if (first != NULL)
+        (void)mp_problems_integer(&r->problems, "checkpoint.first", first, 1, LIST_MAX,
+                                  &r->run->checkpoint_first);
+    r->run->checkpoint = MP_CHECKPOINT_LAYERS;
+    return true;
+}
+
 /* {layers: [2, 0]}: ascending, each once. */
 static void read_checkpoint_layers(struct reader *r, const struct mp_value *value)
 {
-    static const char *const known[] = {"layers"};
+    static const char *const known[] = {"layers", "every", "first"};
     const char *const name = "checkpoint.layers";
     for (size_t i = 0; i < value->as.object.length; i++) {
-        if (strcmp(value->as.object.members[i].key, "layers") != 0)
+        const char *const key = value->as.object.members[i].key;
+        if (strcmp(key, known[0]) != 0 && strcmp(key, known[1]) != 0 && strcmp(key, known[2]) != 0)
             mp_problems_add_unknown(&r->problems, &value->as.object.members[i], "checkpoint", known,
-                                    1);
+                                    MP_ARRAY_LEN(known));
     }
     const struct mp_value *const layers = mp_value_get(value, "layers");
+    if (read_checkpoint_pattern(r, value))
+        return;
     if (layers == NULL) {
         mp_problems_add(&r->problems, value, name, "missing; give a list of block numbers");
         return;
@@ -357,6 +393,17 @@ struct part_key {
     enum mp_value_kind kind; /* DOUBLE: not negative; NULL: true, false or a number of ranks */
 };
 
+/* What a member should have been, as a message says it. */
+static const char *part_text(enum mp_value_kind kind)
+{
+    switch (kind) {
+    case MP_NULL: return "true, false or a number of ranks";
+    case MP_INT: return "an integer from 1 to 2147483647";
+    case MP_DOUBLE: return "a number from 0 up";
+    default: return mp_value_kind_text(kind);
+    }
+}
+
 static bool part_value_ok(enum mp_value_kind kind, const struct mp_value *value)
 {
     double number = 0.0;
@@ -395,9 +442,7 @@ static void read_part(struct reader *r, enum mp_run_key key, const struct mp_val
             mp_problems_add_unknown(&r->problems, member, key_texts[key], names, n);
         else if (!part_value_ok(keys[k].kind, member->value))
             mp_problems_add(&r->problems, member->value, name, "%s is not %s",
-                            mp_value_show(member->value, shown),
-                            keys[k].kind == MP_NULL ? "true, false or a number of ranks"
-                                                    : mp_value_kind_text(keys[k].kind));
+                            mp_value_show(member->value, shown), part_text(keys[k].kind));
     }
 }
 
@@ -463,9 +508,12 @@ static void read_lora(struct reader *r, const struct mp_value *value)
     lora->rank = part_integer(value, "rank", 8);
     lora->alpha = part_number(value, "alpha", 16);
     lora->dropout = part_number(value, "dropout", 0);
+    const struct mp_value *const dropout = mp_value_get(value, "dropout");
+    char shown[MP_VALUE_SHOW_MAX];
     if (lora->dropout >= 1)
-        mp_problems_add(&r->problems, mp_value_get(value, "dropout"), "lora.dropout",
-                        "not a probability from 0 to below 1");
+        mp_problems_add(&r->problems, dropout, "lora.dropout",
+                        "%s is not a probability from 0 to below 1",
+                        mp_value_show(dropout, shown));
     const struct mp_value *const targets = mp_value_get(value, "targets");
     if (targets == NULL)
         mp_problems_add(&r->problems, value, "lora.targets",
@@ -566,6 +614,18 @@ static void check_training_arguments(struct reader *r, const struct mp_value *va
                         "%s is not an object or a file that has one", mp_value_show(value, shown));
 }
 
+static void read_imbalance(struct reader *r, const struct mp_value *value)
+{
+    char shown[MP_VALUE_SHOW_MAX];
+    double times = 0.0;
+    if (mp_value_number(value, &times) && times >= 1.0 && times <= IMBALANCE_MAX)
+        r->run->expert_imbalance = times;
+    else
+        mp_problems_add(&r->problems, value, label(r, MP_KEY_EXPERT_IMBALANCE),
+                        "%s is not a number from 1 (balanced) to %d",
+                        mp_value_show(value, shown), IMBALANCE_MAX);
+}
+
 static void read_value(struct reader *r, enum mp_run_key key, const struct mp_value *value)
 {
     struct mp_run *const run = r->run;
@@ -587,6 +647,12 @@ static void read_value(struct reader *r, enum mp_run_key key, const struct mp_va
             run->checkpoint = (enum mp_checkpoint)read_choice(r, key, value);
         break;
     case MP_KEY_OPTIMIZER: run->optimizer = (enum mp_optimizer)read_choice(r, key, value); break;
+    case MP_KEY_LOSS: run->loss = (enum mp_loss)read_choice(r, key, value); break;
+    case MP_KEY_EXPERTS: run->experts = (enum mp_experts_kind)read_choice(r, key, value); break;
+    case MP_KEY_EXPERT_IMBALANCE: read_imbalance(r, value); break;
+    case MP_KEY_QUANTIZATION:
+        run->quantization = (enum mp_quantization)read_choice(r, key, value);
+        break;
     case MP_KEY_ACCUMULATE: read_integer(r, key, value, 1, ACCUMULATE_MAX, &run->accumulate); break;
     case MP_KEY_ITERATIONS: read_integer(r, key, value, 0, ITERATIONS_MAX, &run->iterations); break;
     case MP_KEY_CLIP_GRAD_NORM: read_bool(r, key, value, &run->clip_grad_norm); break;
@@ -639,6 +705,18 @@ static enum memplan_status out_of_memory(struct memplan_error *err)
     return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory");
 }
 
+/* Ways to share a model that the planner does not know. */
+#define NOT_HERE_YET "not here yet; ranks share the work by data_parallel only"
+static bool is_other_parallelism(const char *key)
+{
+    static const char *const keys[] = {"tensor_parallel",  "pipeline_parallel", "context_parallel",
+                                       "expert_parallel",  "sequence_parallel"};
+    for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
 enum memplan_status mp_run_source_object(struct mp_run_source *source, const char *origin,
                                          const struct mp_value *object, struct memplan_error *err)
 {
@@ -660,7 +738,12 @@ enum memplan_status mp_run_source_object(struct mp_run_source *source, const cha
         const struct mp_member *const member = &object->as.object.members[i];
         const int key = key_index(member->key);
         if (key < 0) {
-            if (member->key[0] != '_')
+            if (is_other_parallelism(member->key))
+                mp_problems_add(&r.problems, member->value, member->key, NOT_HERE_YET);
+            else if (strcmp(member->key, "compile") == 0 || strcmp(member->key, "torch_compile") == 0)
+                mp_problems_add(&r.problems, member->value, member->key,
+                                "torch.compile is not simulated; leave it out to plan eager mode");
+            else if (member->key[0] != '_')
                 mp_problems_add_unknown(&r.problems, member, "", key_texts, MP_RUN_KEYS);
             continue;
         }
@@ -707,6 +790,9 @@ static bool is_text_key(enum mp_run_key key)
     case MP_KEY_PRECISION:
     case MP_KEY_ATTENTION:
     case MP_KEY_OPTIMIZER:
+    case MP_KEY_LOSS:
+    case MP_KEY_EXPERTS:
+    case MP_KEY_QUANTIZATION:
     case MP_KEY_ZERO_GRAD:
     case MP_KEY_ALLOCATOR_CONF:
     case MP_KEY_ALLOCATOR_LIMIT_BYTES:
@@ -777,6 +863,8 @@ enum memplan_status mp_run_source_text(struct mp_run_source *source, const char 
                                        struct memplan_error *err)
 {
     const int index = key_index(key);
+    if (index < 0 && is_other_parallelism(key))
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: " NOT_HERE_YET, origin);
     if (index < 0) {
         const char *const closest = mp_closest(key, key_texts, MP_RUN_KEYS);
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: unknown key '%.80s'%s%s%s", origin, key,
@@ -809,6 +897,7 @@ static void set_defaults(struct mp_run *run)
 {
     run->batch = 1;
     run->accumulate = 1;
+    run->expert_imbalance = 1.0;
     run->precision = MP_PRECISION_AMP_BF16;
     run->allocator_conf = "";
     run->framework_value = "hf";
@@ -855,6 +944,17 @@ static bool read_parts(const struct mp_run_source *source, struct mp_run *run,
     return run->profile != NULL;
 }
 
+/* Names the place of a key whose value is wrong beside others: its file or flag. Its value, NULL when
+ * it was not given. */
+static const struct mp_value *locate(const struct mp_run_source *source, struct reader *r,
+                                     enum mp_run_key key)
+{
+    const struct mp_value *const value = source->values[key];
+    if (r->problems.n == 0)
+        r->problems.origin = value != NULL ? source->origins[key] : NULL;
+    return value;
+}
+
 /* Rounds the lengths up to pad_to; seq becomes the longest. */
 static void round_lengths(const struct mp_run_source *source, struct reader *r)
 {
@@ -876,24 +976,28 @@ static void round_lengths(const struct mp_run_source *source, struct reader *r)
     }
     run->seq_lengths = lengths;
     run->seq = (run->seq + to - 1) / to * to;
-    if (run->seq > INT_MAX_VALUE)
-        mp_problems_add(&r->problems, NULL, "pad_to",
-                        "rounds %" PRId64 " tokens up past 2147483647", run->seq);
+    if (run->seq <= INT_MAX_VALUE)
+        return;
+    const struct mp_value *const at = locate(source, r, MP_KEY_PAD_TO);
+    mp_problems_add(&r->problems, at, label(r, MP_KEY_PAD_TO),
+                    "rounds %" PRId64 " tokens up past 2147483647", run->seq);
 }
 
 /* Images: the sequence follows from the model. */
-static void fix_seq(struct reader *r)
+static void fix_seq(const struct mp_run_source *source, struct reader *r)
 {
     static const enum mp_run_key lengths[] = {MP_KEY_SEQ, MP_KEY_SEQ_LENGTHS, MP_KEY_PAD_TO};
     struct mp_run *const run = r->run;
     const int64_t seq = mp_model_fixed_seq(run->model);
     for (size_t i = 0; i < MP_ARRAY_LEN(lengths); i++) {
         const bool same = lengths[i] == MP_KEY_SEQ && run->seq == seq;
-        if (mp_run_is_given(run, lengths[i]) && !same)
-            mp_problems_add(&r->problems, NULL, key_texts[lengths[i]],
-                            "the sequence of model '%s' has %" PRId64
-                            " positions, by its image_size and patch_size; leave it out",
-                            run->model->name, seq);
+        if (!mp_run_is_given(run, lengths[i]) || same)
+            continue;
+        const struct mp_value *const at = locate(source, r, lengths[i]);
+        mp_problems_add(&r->problems, at, label(r, lengths[i]),
+                        "the sequence of model '%s' has %" PRId64
+                        " positions, by its image_size and patch_size; leave it out",
+                        run->model->name, seq);
     }
     run->seq = seq;
 }
@@ -907,32 +1011,63 @@ static void warn(struct reader *r, const char *const text)
         warnings[r->run->n_warnings++] = text;
 }
 
-static void check_positions(struct reader *r, int64_t positions, bool table)
+static void check_positions(const struct mp_run_source *source, struct reader *r,
+                            int64_t positions, bool table)
 {
     const struct mp_run *const run = r->run;
+    const enum mp_run_key key = run->n_seq_lengths > 0 ? MP_KEY_SEQ_LENGTHS : MP_KEY_SEQ;
     if (run->seq <= positions)
         return;
-    if (table)
-        mp_problems_add(&r->problems, NULL, "seq",
-                        "%" PRId64 " is above the %" PRId64
-                        " positions of model '%s'; give at most %" PRId64,
-                        run->seq, positions, run->model->name, positions);
-    else
+    if (!table) {
         warn(r, mp_arena_printf(r->arena,
                                 "seq %" PRId64 " is beyond the %" PRId64
                                 " positions that %s was made for",
                                 run->seq, positions, run->model->name));
+        return;
+    }
+    const struct mp_value *const at = locate(source, r, key);
+    mp_problems_add(&r->problems, at, label(r, key),
+                    "%" PRId64 " is above the %" PRId64
+                    " positions of model '%s'; give at most %" PRId64,
+                    run->seq, positions, run->model->name, positions);
 }
 
-static void check_layers(struct reader *r)
+/* The blocks that a pattern stands for. */
+static void expand_layers(struct reader *r, int64_t layers)
+{
+    struct mp_run *const run = r->run;
+    const int64_t end = run->checkpoint_first > 0 ? run->checkpoint_first : layers;
+    const int64_t step = run->checkpoint_every > 0 ? run->checkpoint_every : 1;
+    if (layers <= 0 || layers > LIST_MAX || end > layers) {
+        mp_problems_add(&r->problems, NULL,
+                        run->checkpoint_first > 0 ? "checkpoint.first" : "checkpoint.every",
+                        "model '%s' has %" PRId64 " blocks; name single ones with layers",
+                        run->model->name, layers);
+        return;
+    }
+    int32_t *const numbers = mp_arena_calloc(r->arena, (size_t)layers, sizeof *numbers);
+    if (numbers == NULL) {
+        r->no_memory = true;
+        return;
+    }
+    run->n_checkpoint_layers = 0;
+    for (int64_t i = 0; i < end; i += step)
+        numbers[run->n_checkpoint_layers++] = (int32_t)i;
+    run->checkpoint_layers = numbers;
+}
+
+static void check_layers(const struct mp_run_source *source, struct reader *r)
 {
     const struct mp_run *const run = r->run;
     const int64_t layers = mp_model_layers(run->model);
+    const struct mp_value *const at = locate(source, r, MP_KEY_CHECKPOINT);
+    if (run->checkpoint_every > 0 || run->checkpoint_first > 0)
+        expand_layers(r, layers);
     if (layers == 0 || run->n_checkpoint_layers == 0)
         return;
     const int32_t last = run->checkpoint_layers[run->n_checkpoint_layers - 1];
     if (last >= layers)
-        mp_problems_add(&r->problems, NULL, "checkpoint.layers",
+        mp_problems_add(&r->problems, at, "checkpoint.layers",
                         "%" PRId32 " is not a block of model '%s'; its blocks are 0 to %" PRId64,
                         last, run->model->name, layers - 1);
 }
@@ -959,10 +1094,15 @@ static void join_deepspeed(struct reader *r)
     if (o->stage == 0)
         mp_deepspeed_options_init(o, stage);
     run->parallel = (enum mp_parallel_kind)(MP_PARALLEL_DEEPSPEED_ZERO1 + o->stage - 1);
-    if (!mp_run_is_given(run, MP_KEY_BATCH) && o->micro_batch > 0)
-        run->batch = o->micro_batch;
     if (!mp_run_is_given(run, MP_KEY_ACCUMULATE) && o->accumulate > 0)
         run->accumulate = MP_MIN(o->accumulate, ACCUMULATE_MAX);
+    if (!mp_run_is_given(run, MP_KEY_BATCH) && (o->micro_batch > 0 || o->train_batch > 0))
+        run->batch = o->micro_batch > 0
+                         ? o->micro_batch
+                         : MP_MAX(o->train_batch / (run->world * run->accumulate), 1);
+    const int64_t hidden = mp_model_integer(run->model, "hidden_size|n_embd|d_model");
+    if (hidden > 0)
+        mp_deepspeed_options_fill(o, hidden);
     if (!mp_run_is_given(run, MP_KEY_PRECISION))
         run->precision = o->half_fp16   ? MP_PRECISION_FP16
                          : o->half_bf16 ? MP_PRECISION_BF16
@@ -975,24 +1115,25 @@ static void join_deepspeed(struct reader *r)
 static void check_parallel(const struct mp_run_source *source, struct reader *r)
 {
     struct mp_run *const run = r->run;
-    const struct mp_value *const world = source->values[MP_KEY_WORLD];
     join_deepspeed(r);
-    if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
-        mp_problems_add(&r->problems, world, "world",
-                        "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2", run->world);
     if (!mp_run_is_given(run, MP_KEY_GPUS_PER_NODE))
         run->gpus_per_node = MP_MIN(run->world, GPUS_PER_NODE_DEFAULT);
+    const struct mp_value *at = locate(source, r, MP_KEY_WORLD);
+    if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
+        mp_problems_add(&r->problems, at, label(r, MP_KEY_WORLD),
+                        "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2", run->world);
     if (run->world % run->gpus_per_node != 0)
-        mp_problems_add(&r->problems, world, "world",
+        mp_problems_add(&r->problems, at, label(r, MP_KEY_WORLD),
                         "%" PRId64 " ranks do not fill hosts of %" PRId64 "; give gpus_per_node",
                         run->world, run->gpus_per_node);
+    at = locate(source, r, MP_KEY_FSDP);
     if (run->world % run->fsdp.replicas != 0)
-        mp_problems_add(&r->problems, NULL, "fsdp.replicas",
+        mp_problems_add(&r->problems, at, "fsdp.replicas",
                         "%" PRId64 " does not divide %" PRId64 " ranks", run->fsdp.replicas,
                         run->world);
     else if (run->fsdp.reshard_to > 0 &&
              run->world / run->fsdp.replicas % run->fsdp.reshard_to != 0)
-        mp_problems_add(&r->problems, NULL, "fsdp.reshard_after_forward",
+        mp_problems_add(&r->problems, at, "fsdp.reshard_after_forward",
                         "%" PRId64 " does not divide the %" PRId64 " ranks that share the weights",
                         run->fsdp.reshard_to, run->world / run->fsdp.replicas);
 }
@@ -1037,6 +1178,64 @@ static void check_optimizer(struct reader *r)
         warn(r,
              "paged-adamw-8bit keeps state of tensors from 100,000 elements up in managed memory, "
              "which moves between host and card and is not counted");
+}
+
+/* Losses without logits, 4-bit weights and muon are measured with a loop of one's own on one GPU. */
+static void refuse_beside(struct reader *r, const char *key, const char *value)
+{
+    const struct mp_run *const run = r->run;
+    if (run->trainer != NULL)
+        mp_problems_add(&r->problems, NULL, key, "\"%s\" is not supported with framework hf-trainer",
+                        value);
+    else if (run->parallel != MP_PARALLEL_NONE)
+        mp_problems_add(&r->problems, NULL, key, "\"%s\" is not supported with data_parallel: %s",
+                        value, mp_parallel_text(run->parallel));
+}
+
+static void check_quantization(struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    if (run->quantization == MP_QUANTIZATION_NONE)
+        return;
+    refuse_beside(r, "quantization", mp_quantization_text(run->quantization));
+    if (run->lora == NULL)
+        mp_problems_add(&r->problems, NULL, "quantization",
+                        "4-bit weights are not trained themselves; give lora");
+    if (mp_run_is_given(run, MP_KEY_INIT_DEVICE) && !run->init_cpu)
+        mp_problems_add(&r->problems, NULL, "init_device",
+                        "weights are quantised on their way from the host; leave it out");
+    run->init_cpu = true;
+}
+
+/* Memory of experts that run one by one depends on the routing. */
+static void check_experts(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    if (run->experts == MP_EXPERTS_GROUPED) {
+        if (mp_run_is_given(run, MP_KEY_EXPERT_IMBALANCE))
+            mp_problems_add(&r->problems, NULL, "expert_imbalance",
+                            "grouped experts do not depend on the routing; give experts: eager or "
+                            "leave it out");
+        return;
+    }
+    if (run->expert_imbalance > 1.0)
+        warn(r, mp_arena_printf(r->arena,
+                                "experts run one by one: this is a bound for routing whose busiest "
+                                "expert has at most %g times the mean",
+                                run->expert_imbalance));
+    else
+        warn(r, "experts run one by one: this is for balanced routing, --expert-imbalance gives a "
+                "bound");
+}
+
+static void check_variants(struct reader *r)
+{
+    if (r->run->loss != MP_LOSS_FULL)
+        refuse_beside(r, "loss", mp_loss_text(r->run->loss));
+    if (r->run->optimizer == MP_OPTIMIZER_MUON)
+        refuse_beside(r, "optimizer", mp_optimizer_text(r->run->optimizer));
+    check_quantization(r);
+    check_experts(r);
 }
 
 static void read_all(const struct mp_run_source *source, struct reader *r)
@@ -1101,8 +1300,9 @@ static void apply_trainer(const struct mp_run_source *source, struct reader *r)
     const struct mp_value *value = source->values[MP_KEY_TRAINING_ARGUMENTS];
     struct mp_run *const run = r->run;
     if (!run->profile->trainer) {
+        (void)locate(source, r, MP_KEY_TRAINING_ARGUMENTS);
         if (value != NULL)
-            mp_problems_add(&r->problems, value, "training_arguments",
+            mp_problems_add(&r->problems, value, label(r, MP_KEY_TRAINING_ARGUMENTS),
                             "only for framework hf-trainer");
         return;
     }
@@ -1133,14 +1333,15 @@ static void complete(const struct mp_run_source *source, struct reader *r)
     if (!mp_run_is_given(run, MP_KEY_SEQ))
         run->seq = MP_MIN(positions, DEFAULT_SEQ_MAX);
     if (mp_model_fixed_seq(run->model) > 0)
-        fix_seq(r);
+        fix_seq(source, r);
     else
         round_lengths(source, r);
-    check_positions(r, positions, table);
-    check_layers(r);
+    check_positions(source, r, positions, table);
+    check_layers(source, r);
     check_parallel(source, r);
     check_precision(r);
     check_optimizer(r);
+    check_variants(r);
 }
 
 const struct mp_run *mp_run_resolve(const struct mp_run_source *source, struct memplan_error *err)
@@ -1218,6 +1419,22 @@ void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_
     case MP_KEY_TF32: add_bool(out, run->tf32); break;
     case MP_KEY_ATTENTION: mp_strbuf_addstr(out, mp_attention_text(run->attention)); break;
     case MP_KEY_OPTIMIZER: mp_strbuf_addstr(out, mp_optimizer_text(run->optimizer)); break;
+    case MP_KEY_LOSS: /* what is rarely changed is only told where it is */
+        if (run->loss != MP_LOSS_FULL)
+            mp_strbuf_addstr(out, mp_loss_text(run->loss));
+        break;
+    case MP_KEY_EXPERTS:
+        if (run->experts != MP_EXPERTS_GROUPED)
+            mp_strbuf_addstr(out, mp_experts_text(run->experts));
+        break;
+    case MP_KEY_EXPERT_IMBALANCE:
+        if (run->expert_imbalance > 1.0)
+            mp_strbuf_addf(out, "%g", run->expert_imbalance);
+        break;
+    case MP_KEY_QUANTIZATION:
+        if (run->quantization != MP_QUANTIZATION_NONE)
+            mp_strbuf_addstr(out, mp_quantization_text(run->quantization));
+        break;
     case MP_KEY_ACCUMULATE: mp_strbuf_addf(out, "%" PRId64, run->accumulate); break;
     case MP_KEY_ITERATIONS: mp_strbuf_addf(out, "%" PRId64, run->iterations); break;
     case MP_KEY_CLIP_GRAD_NORM: add_bool(out, run->clip_grad_norm); break;
@@ -1424,6 +1641,14 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
     mp_json_string(w, "attention", mp_attention_text(run->attention));
     write_checkpoint(run, w);
     mp_json_string(w, "optimizer", mp_optimizer_text(run->optimizer));
+    if (run->loss != MP_LOSS_FULL)
+        mp_json_string(w, "loss", mp_loss_text(run->loss));
+    if (run->experts != MP_EXPERTS_GROUPED)
+        mp_json_string(w, "experts", mp_experts_text(run->experts));
+    if (run->expert_imbalance > 1.0)
+        mp_json_double(w, "expert_imbalance", run->expert_imbalance);
+    if (run->quantization != MP_QUANTIZATION_NONE)
+        mp_json_string(w, "quantization", mp_quantization_text(run->quantization));
     mp_json_int(w, "accumulate", run->accumulate);
     mp_json_int(w, "iterations", run->iterations);
     mp_json_bool(w, "clip_grad_norm", run->clip_grad_norm);
@@ -1440,7 +1665,8 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
         mp_json_string(w, "allocator_conf", run->allocator_conf);
     if (run->allocator_limit_bytes > 0)
         mp_json_uint(w, "allocator_limit_bytes", run->allocator_limit_bytes);
-    mp_json_string(w, "init_device", run->init_cpu ? "cpu" : "cuda");
+    if (run->quantization == MP_QUANTIZATION_NONE) /* else it follows */
+        mp_json_string(w, "init_device", run->init_cpu ? "cpu" : "cuda");
     if (run->used_bytes > 0)
         mp_json_uint(w, "used", run->used_bytes);
     write_lora(run, w);

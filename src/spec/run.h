@@ -39,8 +39,12 @@ enum mp_optimizer {
     MP_OPTIMIZER_NONE,
     MP_OPTIMIZER_ADAMW_8BIT, /* bitsandbytes */
     MP_OPTIMIZER_PAGED_ADAMW_8BIT,
-    MP_OPTIMIZER_LION
+    MP_OPTIMIZER_LION,
+    MP_OPTIMIZER_MUON /* torch.optim.Muon for hidden matrices, AdamW (foreach) for the rest */
 };
+enum mp_loss { MP_LOSS_FULL, MP_LOSS_CHUNKED, MP_LOSS_FUSED };
+enum mp_experts_kind { MP_EXPERTS_GROUPED, MP_EXPERTS_EAGER };
+enum mp_quantization { MP_QUANTIZATION_NONE, MP_QUANTIZATION_NF4 };
 enum mp_attention_mask { MP_MASK_NONE, MP_MASK_ONES, MP_MASK_PADDED };
 enum mp_parallel_kind {
     MP_PARALLEL_NONE,
@@ -108,12 +112,17 @@ struct mp_run {
     enum mp_checkpoint checkpoint;
     const int32_t *checkpoint_layers; /* LAYERS: block numbers, ascending */
     size_t n_checkpoint_layers;
+    int64_t checkpoint_every, checkpoint_first; /* as given, the layers stand above; 0: not so */
     enum mp_optimizer optimizer;
     int64_t accumulate;
     int64_t iterations; /* 0: until the allocator's state repeats, at most 10 */
     bool clip_grad_norm, zero_grad_keep, release_outputs, retain_losses, use_cache,
         empty_cache_each_step;
     enum mp_attention_mask attention_mask;
+    enum mp_loss loss;                        /* of causal language models */
+    enum mp_experts_kind experts;             /* how the experts of a layer run */
+    double expert_imbalance; /* eager experts: the busiest one has so many times the mean; 1: balanced */
+    enum mp_quantization quantization;        /* of the frozen linear layers */
     const struct mp_lora *lora;               /* NULL: the whole model is trained */
     const struct mp_trainer_options *trainer; /* NULL: a loop of one\'s own */
     bool init_cpu;                            /* init_device: cpu */
@@ -142,14 +151,14 @@ struct mp_run {
     X(GPU, "gpu")                                                                                  \
     X(FRAMEWORK, "framework") X(BATCH, "batch") X(SEQ, "seq") X(SEQ_LENGTHS, "seq_lengths")        \
         X(PAD_TO, "pad_to") X(PRECISION, "precision") X(TF32, "tf32") X(ATTENTION, "attention")    \
-            X(CHECKPOINT, "checkpoint") X(OPTIMIZER, "optimizer") X(ACCUMULATE, "accumulate")      \
+            X(CHECKPOINT, "checkpoint") X(OPTIMIZER, "optimizer") X(LOSS, "loss") X(EXPERTS, "experts") X(EXPERT_IMBALANCE, "expert_imbalance") X(ACCUMULATE, "accumulate")      \
                 X(ITERATIONS, "iterations") X(CLIP_GRAD_NORM, "clip_grad_norm") X(                 \
                     ZERO_GRAD, "zero_grad") X(RELEASE_OUTPUTS, "release_outputs")                  \
                     X(RETAIN_LOSSES, "retain_losses") X(ATTENTION_MASK, "attention_mask") X(       \
                         USE_CACHE, "use_cache") X(EMPTY_CACHE_EACH_STEP, "empty_cache_each_step")  \
                         X(ALLOCATOR_CONF, "allocator_conf")                                        \
                             X(ALLOCATOR_LIMIT_BYTES, "allocator_limit_bytes")                      \
-                                X(INIT_DEVICE, "init_device") X(USED, "used") X(LORA, "lora")      \
+                                X(INIT_DEVICE, "init_device") X(USED, "used") X(LORA, "lora") X(QUANTIZATION, "quantization")      \
                                     X(DATA_PARALLEL, "data_parallel") X(WORLD, "world")            \
                                         X(GPUS_PER_NODE, "gpus_per_node")                          \
                                             X(COLLECTIVES, "collectives") X(DDP, "ddp")            \
@@ -224,6 +233,9 @@ const char *mp_precision_text(enum mp_precision p);
 const char *mp_attention_text(enum mp_attention a);
 const char *mp_checkpoint_text(enum mp_checkpoint c);
 const char *mp_optimizer_text(enum mp_optimizer o);
+const char *mp_loss_text(enum mp_loss l);
+const char *mp_experts_text(enum mp_experts_kind e);
+const char *mp_quantization_text(enum mp_quantization q);
 const char *mp_parallel_text(enum mp_parallel_kind p);
 const char *mp_compression_text(enum mp_compression c);
 

@@ -155,13 +155,19 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
     return z;
 }
 
-int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, int64_t world)
+int64_t mp_deepspeed_partition(struct mp_tensor *const *parameters, int n, int64_t world)
 {
-    int64_t total = 0, best = -1, fullest = 0;
+    const int64_t step = ALIGNMENT * world;
+    int64_t total = 0;
     for (int i = 0; i < n; i++)
         total += mp_numel(parameters[i]);
-    const int64_t step = ALIGNMENT * world,
-                  partition = MP_MAX((total + step - 1) / step * ALIGNMENT, 1);
+    return MP_MAX((total + step - 1) / step * ALIGNMENT, 1);
+}
+
+int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, int64_t world)
+{
+    const int64_t partition = mp_deepspeed_partition(parameters, n, world);
+    int64_t best = -1, fullest = 0;
     for (int64_t rank = 0; rank < world; rank++) {
         int64_t offset = 0, kept = 0;
         for (int i = 0; i < n; i++) {

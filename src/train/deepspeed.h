@@ -14,6 +14,8 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
 /** engine.backward(loss); boundary: engine.step() will update the weights. */
 void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss,
                            bool boundary);
+/** Elements of one rank's partition of the flat weights, under stages 1 and 2. */
+int64_t mp_deepspeed_partition(struct mp_tensor *const *parameters, int n, int64_t world);
 /** Under stages 1 and 2: the rank whose partition touches most, since it keeps whole gradients. */
 int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, int64_t world);
 

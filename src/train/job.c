@@ -203,7 +203,9 @@ static void step(struct mp_runtime *rt, void *context)
             mp_optimizer_step(rt, &job->optimizer);
         mp_mark(rt, "it%lld.opt", i);
     }
-    if (!run->zero_grad_keep)
+    if (!run->zero_grad_keep && run->optimizer == MP_OPTIMIZER_MUON)
+        mp_optimizer_zero_grad(rt, &job->optimizer);
+    else if (!run->zero_grad_keep)
         mp_zero_grad(rt, job->parallel.parameters, job->parallel.n_parameters);
     else
         record_zeroing(rt, &job->parallel);

@@ -53,6 +53,9 @@ int64_t mp_job_steady_from(const struct mp_run *run);
 /** The rank that holds most: 0, or where parameters are spread whole, the one with most of them. */
 enum memplan_status mp_job_fullest_rank(const struct mp_run *run, int64_t *rank, struct memplan_error *err);
 
+/** keys[run->world]: ranks with the same key hold the same (ranks.c). */
+enum memplan_status mp_job_rank_keys(const struct mp_run *run, uint64_t *keys, struct memplan_error *err);
+
 /** Tokens of micro-batch n of the run, after padding. */
 int64_t mp_job_seq(const struct mp_run *run, int64_t n);
 

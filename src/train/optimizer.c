@@ -7,10 +7,42 @@
  */
 #include "train/optimizer.h"
 
+/* torch.optim.Muon takes matrices of hidden layers; embeddings and the output head are left to AdamW. */
+static bool is_for_muon(const struct mp_tensor *p)
+{
+    static const char *const tables[] = {"wte", "wpe", "shared", "lm_head", "relative_attention_bias"};
+    if (p->shape.n != 2 || strstr(p->name, "embed") != NULL)
+        return false;
+    for (size_t i = 0; i < MP_ARRAY_LEN(tables); i++)
+        if (strcmp(p->name, tables[i]) == 0)
+            return false;
+    return true;
+}
+
+static void split_for_muon(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    struct mp_tensor **const all = o->parameters;
+    const int n = o->n_parameters;
+    struct mp_tensor **const chosen = mp_runtime_alloc(rt, 2 * (size_t)n * sizeof(struct mp_tensor *)), **const rest = chosen + n;
+    int n_chosen = 0, n_rest = 0;
+    for (int i = 0; i < n; i++) {
+        if (is_for_muon(all[i]))
+            chosen[n_chosen++] = all[i];
+        else
+            rest[n_rest++] = all[i];
+    }
+    o->parameters = chosen;
+    o->n_parameters = n_chosen;
+    o->next = mp_runtime_alloc(rt, sizeof *o->next);
+    mp_optimizer_init(rt, o->next, MP_OPTIMIZER_ADAMW_FOREACH, rest, n_rest);
+}
+
 void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n)
 {
     *o = (struct mp_optimizer_instance){.kind = kind, .parameters = parameters, .n_parameters = n};
     o->state = mp_runtime_alloc(rt, (size_t)n * sizeof *o->state);
+    if (kind == MP_OPTIMIZER_MUON)
+        split_for_muon(rt, o);
 }
 
 static struct mp_tensor *scalar(struct mp_runtime *rt, enum mp_dtype dtype) { return mp_empty(rt, MP_SCALAR, dtype); }
@@ -69,6 +101,7 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
         struct mp_tensor **state = o->state[i].tensors;
         if (!p->grad || state[0] || state[3])
             continue;
+        rt->unit = p->layer;
         if (o->kind == MP_OPTIMIZER_ADAMW_8BIT || o->kind == MP_OPTIMIZER_PAGED_ADAMW_8BIT) {
             eight_bit_state(rt, o, p, state);
         } else if (o->kind == MP_OPTIMIZER_LION) {
@@ -80,6 +113,9 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
             state[1] = mp_take(rt, like(rt, p));
             mp_record_fill(rt, state[0], 0);
             mp_record_fill(rt, state[1], 0);
+        } else if (o->kind == MP_OPTIMIZER_MUON) {
+            state[0] = mp_take(rt, like(rt, p->grad));
+            mp_record_fill(rt, state[0], 0);
         } else if (o->kind == MP_OPTIMIZER_SGD_MOMENTUM) {
             state[0] = mp_take(rt, like(rt, p->grad));
             mp_record_copy(rt, "clone", p->grad, state[0]);
@@ -90,6 +126,7 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
                 mp_record_fill(rt, state[1], 0);
         }
     }
+    rt->unit = -1;
     rt->category = category;
 }
 
@@ -99,9 +136,12 @@ static void create_state(struct mp_runtime *rt, struct mp_optimizer_instance *o)
 static void adamw_foreach(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
 {
     const int before = rt->n_temporaries;
-    for (int i = 0; i < o->n_parameters; i++)
+    for (int i = 0; i < o->n_parameters; i++) {
+        rt->unit = o->parameters[i]->layer;
         if (o->parameters[i]->grad)
             like(rt, o->state[i].tensors[1]);
+    }
+    rt->unit = -1;
     mp_discard_to(rt, before);
 }
 
@@ -114,11 +154,13 @@ static void adamw_forloop(struct mp_runtime *rt, const struct mp_optimizer_insta
     for (int i = 0; i < o->n_parameters; i++) {
         if (!o->parameters[i]->grad)
             continue;
+        rt->unit = o->parameters[i]->layer;
         struct mp_tensor *root = like(rt, o->parameters[i]);
         struct mp_tensor *sum = like(rt, o->parameters[i]);
         mp_discard(rt, root);
         mp_let(&f, &denominator, sum);
     }
+    rt->unit = -1;
     mp_leave(&f, NULL);
 }
 
@@ -153,6 +195,9 @@ static void record_updates(struct mp_runtime *rt, struct mp_optimizer_instance *
             continue;
         if (is_adamw(o->kind))
             record_adamw(rt, o, p, state);
+        else if (o->kind == MP_OPTIMIZER_MUON)
+            mp_record(rt, "muon", MP_TENSORS(p, p->grad, state[0]), MP_TENSORS(p, state[0]),
+                      MP_ATTRIBUTES(mp_number("lr", 1e-3), mp_number("momentum", 0.95), mp_number("weight_decay", 0.1)));
         else if (o->kind == MP_OPTIMIZER_ADAFACTOR)
             record_adafactor(rt, o, p, state);
         else
@@ -169,6 +214,17 @@ static void norm(struct mp_runtime *rt, const struct mp_tensor *t)
     mp_discard(rt, flat);
 }
 
+/* norm().clamp(min=eps) */
+static void norm_then_clamp(struct mp_runtime *rt, const struct mp_tensor *t)
+{
+    const int64_t stride[MP_MAX_DIMS] = {1};
+    struct mp_tensor *flat = mp_alias(rt, t, MP_SHAPE(mp_numel(t)), stride, NULL);
+    struct mp_tensor *length = mp_reduce(rt, flat, 1u, false);
+    mp_discard(rt, scalar(rt, (enum mp_dtype)t->dtype));
+    mp_discard(rt, length);
+    mp_discard(rt, flat);
+}
+
 /* torch.optim._adafactor._single_tensor_adafactor: its locals live from one parameter to the next */
 static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
 {
@@ -179,6 +235,7 @@ static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance 
         struct mp_tensor *p = o->parameters[i], *grad = p->grad;
         if (!grad)
             continue;
+        rt->unit = p->layer;
         norm(rt, p);
         const int n = p->shape.n;
         if (n > 1) {
@@ -194,6 +251,46 @@ static void adafactor(struct mp_runtime *rt, const struct mp_optimizer_instance 
         mp_let(&f, &update, estimate);
         norm(rt, update);
     }
+    rt->unit = -1;
+    mp_leave(&f, NULL);
+}
+
+/*
+ * _zeropower_via_newtonschulz in bfloat16: five times a Gram matrix of the shorter side, its polynomial, and the next iterate. The
+ * update is held by the caller until the result replaces it.
+ */
+static struct mp_tensor *newton_schulz(struct mp_runtime *rt, struct mp_tensor *update)
+{
+    enum { ITERATIONS = 5 };
+    const int64_t side = MP_MIN(mp_dim(update, 0), mp_dim(update, 1));
+    struct mp_tensor *iterate = NULL, *gram = NULL, *polynomial = NULL;
+    struct mp_frame f;
+    MP_FUNCTION(rt, &f, &update);
+    mp_let(&f, &iterate, update->dtype == MP_BF16 ? update : mp_empty(rt, update->shape, MP_BF16));
+    norm_then_clamp(rt, iterate);
+    for (int i = 0; i < ITERATIONS; i++) {
+        mp_gemm_workspace(rt, false);
+        mp_let(&f, &gram, mp_empty(rt, MP_SHAPE(side, side), MP_BF16));
+        mp_let(&f, &polynomial, mp_empty(rt, MP_SHAPE(side, side), MP_BF16));
+        mp_let(&f, &iterate, mp_empty(rt, update->shape, MP_BF16));
+    }
+    return mp_leave(&f, iterate);
+}
+
+/* torch.optim._muon._single_tensor_muon: the last update lives until the next one exists */
+static void muon(struct mp_runtime *rt, const struct mp_optimizer_instance *o)
+{
+    struct mp_tensor *update = NULL;
+    struct mp_frame f;
+    mp_enter_empty(rt, &f);
+    for (int i = 0; i < o->n_parameters; i++) {
+        if (!o->parameters[i]->grad)
+            continue;
+        rt->unit = o->parameters[i]->layer;
+        mp_let(&f, &update, like(rt, o->parameters[i]->grad)); /* grad.lerp(momentum) */
+        mp_let(&f, &update, newton_schulz(rt, update));
+    }
+    rt->unit = -1;
     mp_leave(&f, NULL);
 }
 
@@ -210,6 +307,8 @@ static void step_group(struct mp_runtime *rt, struct mp_optimizer_instance *o)
         adamw_forloop(rt, o);
     else if (o->kind == MP_OPTIMIZER_ADAFACTOR)
         adafactor(rt, o);
+    else if (o->kind == MP_OPTIMIZER_MUON)
+        muon(rt, o);
     rt->op = "";
 }
 
@@ -217,6 +316,12 @@ void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o)
 {
     for (; o; o = o->next)
         step_group(rt, o);
+}
+
+void mp_optimizer_zero_grad(struct mp_runtime *rt, struct mp_optimizer_instance *o)
+{
+    for (; o; o = o->next)
+        mp_zero_grad(rt, o->parameters, o->n_parameters);
 }
 
 void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n)

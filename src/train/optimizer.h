@@ -24,6 +24,8 @@ struct mp_optimizer_instance {
 
 void mp_optimizer_init(struct mp_runtime *rt, struct mp_optimizer_instance *o, enum mp_optimizer kind, struct mp_tensor **parameters, int n);
 void mp_optimizer_step(struct mp_runtime *rt, struct mp_optimizer_instance *o);
+/** zero_grad(set_to_none=True) of one group after the other. */
+void mp_optimizer_zero_grad(struct mp_runtime *rt, struct mp_optimizer_instance *o);
 /** zero_grad(set_to_none=True): gradients go in the parameters' order. set_to_none=False needs nothing. */
 void mp_zero_grad(struct mp_runtime *rt, struct mp_tensor **parameters, int n);
 

@@ -7,7 +7,8 @@
 
 /*
  * init_process_group(); dist.barrier(); dist.all_reduce(torch.ones(1 << 20)): the barrier's tensor lives as long as the group.
- * A process group that moves nothing has no barrier.
+ * A process group that moves nothing has no barrier. Filling that tensor is the first thing the GPU runs. With NCCL it is too, but what
+ * NCCL's start takes beside it is not known for more than one rank, so that the addresses are left as a process without it has them.
  */
 void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
 {
@@ -20,7 +21,13 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
         mp_storage_new(rt, 1);
         mp_scratch(rt, 4);
     }
-    mp_scratch(rt, UINT64_C(4) << 20);
+    struct mp_storage *ones = mp_storage_new(rt, UINT64_C(4) << 20);
+    if (run->no_collectives) {
+        mp_driver_event(rt, MP_DRIVER_QUIET_GROUP, 0);
+        mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
+        mp_driver_event(rt, MP_DRIVER_FIRST_FILL, 0);
+    }
+    mp_storage_unref(rt, ones);
     rt->category = category;
 }
 
@@ -73,8 +80,11 @@ void mp_parallel_before_forward(struct mp_runtime *rt, struct mp_parallel *p, in
 {
     if (p->ddp)
         mp_ddp_before_forward(rt, p->ddp, !p->run->ddp.no_sync || m == p->run->accumulate - 1);
-    else if (p->fsdp)
+    else if (p->fsdp) {
+        if (p->run->no_collectives) /* NCCL has asked for a stream before */
+            mp_driver_event(rt, MP_DRIVER_STREAM_POOL, 0);
         mp_fsdp_before_forward(rt, p->fsdp);
+    }
 }
 
 void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p, struct mp_outputs *out)

@@ -112,6 +112,7 @@ static struct mp_outputs run_model(struct mp_runtime *rt, struct mp_trainer *t,
     t->net->family->forward(rt, t->net, in, &out);
     out.loss = mp_take(rt, out.loss);
     out.logits = mp_take(rt, out.logits);
+    out.hidden = mp_take(rt, out.hidden);
     mp_autocast_exit(rt, &outer);
     return out;
 }
@@ -119,7 +120,8 @@ static struct mp_outputs run_model(struct mp_runtime *rt, struct mp_trainer *t,
 /* accelerate's convert_outputs_to_fp32: every half tensor among the outputs is cast */
 static struct mp_tensor *to_float(struct mp_runtime *rt, struct mp_tensor *x)
 {
-    return mp_take(rt, mp_dtype_is_half((enum mp_dtype)x->dtype) ? mp_to(rt, x, MP_F32) : x);
+    const bool is_half = x && mp_dtype_is_half((enum mp_dtype)x->dtype);
+    return mp_take(rt, is_half ? mp_to(rt, x, MP_F32) : x);
 }
 
 static struct mp_outputs compute_loss(struct mp_runtime *rt, struct mp_trainer *t,
@@ -127,8 +129,10 @@ static struct mp_outputs compute_loss(struct mp_runtime *rt, struct mp_trainer *
 {
     struct mp_outputs out = run_model(rt, t, in);
     if (t->run->trainer->amp != MP_AMP_NONE) {
-        const struct mp_outputs wide = {
-            .loss = to_float(rt, out.loss), .logits = to_float(rt, out.logits), .cache = out.cache};
+        struct mp_outputs wide = {.cache = out.cache};
+        wide.loss = to_float(rt, out.loss);
+        wide.logits = to_float(rt, out.logits);
+        wide.hidden = to_float(rt, out.hidden);
         mp_tag(rt, wide.logits->storage, MP_CATEGORY_LOGITS);
         out.cache = NULL;
         mp_outputs_release(rt, &out);
@@ -232,7 +236,12 @@ int64_t mp_trainer_eval_period(const struct mp_run *run)
     return run->iterations > 0 ? period : MP_MIN(period, 2);
 }
 
-/* get_decay_parameter_names(): matrices decay, biases and norms do not */
+/* get_decay_parameter_names(): matrices decay; norms, and whatever has "bias" in its name, do not */
+static bool decays(const struct mp_tensor *parameter)
+{
+    return parameter->shape.n > 1 && strstr(parameter->name, "bias") == NULL;
+}
+
 static void make_groups(struct mp_runtime *rt, struct mp_trainer *t)
 {
     const int n = t->net->n_parameters;
@@ -240,7 +249,7 @@ static void make_groups(struct mp_runtime *rt, struct mp_trainer *t)
         struct mp_tensor **members = mp_runtime_alloc(rt, (size_t)n * sizeof(struct mp_tensor *));
         int n_members = 0;
         for (int i = 0; i < n; i++)
-            if ((t->net->parameters[i]->shape.n > 1) == (group == 0))
+            if (decays(t->net->parameters[i]) == (group == 0))
                 members[n_members++] = t->net->parameters[i];
         mp_optimizer_init(rt, &t->groups[group], t->run->optimizer, members, n_members);
     }
@@ -259,8 +268,6 @@ static void update(struct mp_runtime *rt, struct mp_trainer *t)
     struct mp_net *net = t->net;
     const long long i = (long long)t->iteration;
     const bool scaled = t->run->trainer->amp == MP_AMP_FP16;
-    mp_tensor_unref(rt, t->grad_norm);
-    t->grad_norm = NULL;
     if (scaled)
         mp_scaler_unscale(rt, &t->scaler);
     t->grad_norm = mp_take(rt, mp_clip_grad_norm_total(rt, net->parameters, net->n_parameters));
@@ -284,6 +291,10 @@ void mp_trainer_step(struct mp_runtime *rt, struct mp_trainer *t)
         set_inputs(rt, t, &t->batches[m]);
         training_step(rt, t, m);
         check_loss(rt);
+        if (m == t->run->accumulate - 1) { /* grad_norm = None */
+            mp_tensor_unref(rt, t->grad_norm);
+            t->grad_norm = NULL;
+        }
         mp_mark(rt, "it%lld.mb%lld.bwd", (long long)t->iteration, (long long)m);
     }
     update(rt, t);
