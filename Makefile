@@ -278,6 +278,7 @@ install: all
 	$(INSTALL) -m 644 $(LIB) '$(DESTDIR)$(LIBDIR)/libmemplan.a'
 	$(INSTALL) -m 644 src/memplan.h '$(DESTDIR)$(INCLUDEDIR)/memplan.h'
 	$(if $(MAN_PAGES),$(INSTALL) -m 644 $(MAN_PAGES) '$(DESTDIR)$(MANDIR)/man1')
+	$(if $(wildcard validate/memplan-validate),$(INSTALL) -D -m 755 validate/memplan-validate '$(DESTDIR)$(PREFIX)/libexec/memplan/memplan-validate')
 	$(Q)printf '%s\n' 'Name: memplan' 'Description: GPU-memory planner for Transformer training' \
 		'Version: $(VERSION)' 'Cflags: -I$(INCLUDEDIR)' \
 		'Libs: -L$(LIBDIR) -lmemplan $(strip $(MP_LDLIBS) $(MP_OPENMP))' \
@@ -287,6 +288,7 @@ install: all
 uninstall:
 	rm -f '$(DESTDIR)$(BINDIR)/memplan' '$(DESTDIR)$(LIBDIR)/libmemplan.a' \
 		'$(DESTDIR)$(LIBDIR)/pkgconfig/memplan.pc' '$(DESTDIR)$(INCLUDEDIR)/memplan.h' \
+		'$(DESTDIR)$(PREFIX)/libexec/memplan/memplan-validate' \
 		$(patsubst %,'$(DESTDIR)$(MANDIR)/man1/%',$(notdir $(MAN_PAGES)))
 
 ## dist: memplan-VERSION.tar.gz of the committed tree
@@ -295,7 +297,7 @@ dist:
 
 ## clean: remove everything that was built
 clean:
-	rm -rf build memplan compile_commands.json memplan-*.tar.gz
+	rm -rf build memplan compile_commands.json memplan-*.tar.gz validate/build validate/memplan-validate
 
 ## help: this list
 help:

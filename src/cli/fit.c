@@ -7,7 +7,7 @@
 #include "report/report.h"
 
 struct fit_options {
-    bool json, no_advice, max_batch;
+    bool json, no_advice, max_batch, per_rank;
     const char *output, *snapshot, *program, *html, *svg;
     int color;
 };
@@ -15,6 +15,8 @@ struct fit_options {
 static const struct mp_option options[] = {
     {.name = "max-batch", .kind = MP_OPTION_FLAG, .target = offsetof(struct fit_options, max_batch), .group = "Question",
      .help = "find the largest micro-batch that fits"},
+    {.name = "per-rank", .kind = MP_OPTION_FLAG, .target = offsetof(struct fit_options, per_rank), .group = "Question",
+     .help = "what every rank takes, the worst first"},
     {.name = "no-advice", .kind = MP_OPTION_FLAG, .target = offsetof(struct fit_options, no_advice), .group = "Question",
      .help = "leave out what would help"},
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct fit_options, json), .group = "Output", .help = "print JSON"},
@@ -97,6 +99,13 @@ static enum memplan_status report_evaluation(const struct fit_options *o, struct
         if (status)
             return status;
         report->advice = advice;
+    }
+    struct mp_rank_kinds ranks;
+    if (o->per_rank) {
+        const enum memplan_status compared = mp_rank_kinds_evaluate(e->run, arena, &ranks, err);
+        if (compared)
+            return compared;
+        report->ranks = &ranks;
     }
     report->color = !o->output && mp_cli_color((enum mp_color)o->color, stdout);
     enum memplan_status status = write_report(o, report, err);

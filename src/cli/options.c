@@ -257,8 +257,12 @@ static int unknown_option(const struct mp_command *command, const struct tables 
     for (size_t i = 0; i < t->n; i++)
         names[i] = t->views[i].name;
     const char *const closest = mp_closest(name, names, t->n);
+    const char *const parallel = strstr(name, "-parallel");
     int status;
-    if (ambiguous.len > 0)
+    if (command->takes_run && parallel != NULL && parallel[strlen("-parallel")] == '\0')
+        status = mp_options_usage_error(
+            command->name, "--%s: not here yet; ranks share the work by --data-parallel only", name);
+    else if (ambiguous.len > 0)
         status = mp_options_usage_error(command->name, "option '--%s' is ambiguous; it could be %s",
                                         name, mp_strbuf_text(&ambiguous));
     else if (closest != NULL)

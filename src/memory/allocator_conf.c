@@ -13,6 +13,7 @@
 #include <ctype.h>
 #include <errno.h>
 
+#include "base/strbuf.h"
 #include "base/units.h"
 #include "memory/allocator.h"
 
@@ -36,8 +37,8 @@ enum memplan_status mp_torch_version_parse(const char *text, mp_torch_version *t
     const long minor = isdigit((unsigned char)rest[0]) ? strtol(rest, &end, 10) : -1;
     const bool ended =
         end && (*end == '\0' || *end == '.' || *end == '+' || isalpha((unsigned char)*end));
-    if (!ended || minor < 0 || minor > 99 || major < 0 || major > 9 || major * 100 + minor < 113 ||
-        major * 100 + minor > 214)
+    const bool known = (major == 1 && minor == 13) || (major == 2 && minor >= 0 && minor <= 14);
+    if (!ended || !known)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT,
                             "torch version '%.40s': not known; use 1.13 or 2.0 to 2.14", text);
     *torch = (mp_torch_version)(major * 100 + minor);
@@ -279,6 +280,30 @@ static const struct conf_key {
     {"pinned_reserve_segment_size_mb", 211, 999, check_uint},
 };
 
+/* near: a known key like it, or NULL */
+static void refuse_key(const struct parse *p, const char *name, const char *near)
+{
+    const char *assigned = strchr(name, '=');
+    if (near) {
+        mp_error_set(p->err, MEMPLAN_STATUS_INPUT,
+                     "allocator conf: unknown key '%.60s'; did you mean '%s'?", name, near);
+    } else if (assigned && strncmp(name, "PYTORCH_", 8) == 0) {
+        mp_error_set(p->err, MEMPLAN_STATUS_INPUT,
+                     "allocator conf: unknown key '%.60s'; give what stands behind '%.*s='", name,
+                     (int)MP_MIN(assigned - name, 60), name);
+    } else {
+        struct mp_strbuf known = MP_STRBUF_INIT;
+        for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++) {
+            if (p->torch >= keys[i].since && p->torch <= keys[i].until)
+                mp_strbuf_addf(&known, "%s%s", known.len ? ", " : "", keys[i].name);
+        }
+        mp_error_set(p->err, MEMPLAN_STATUS_INPUT,
+                     "allocator conf: unknown key '%.60s'; known are %s", name,
+                     mp_strbuf_text(&known));
+        mp_strbuf_release(&known);
+    }
+}
+
 static const struct conf_key *find_key(const struct parse *p, const char *name)
 {
     const char *names[MP_ARRAY_LEN(keys)];
@@ -295,9 +320,7 @@ static const struct conf_key *find_key(const struct parse *p, const char *name)
                      p->torch < keys[i].since ? "later" : "earlier");
         return NULL;
     }
-    const char *near = mp_closest(name, names, MP_ARRAY_LEN(keys));
-    mp_error_set(p->err, MEMPLAN_STATUS_INPUT, "allocator conf: unknown key '%.60s'%s%s%s", name,
-                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    refuse_key(p, name, mp_closest(name, names, MP_ARRAY_LEN(keys)));
     return NULL;
 }
 

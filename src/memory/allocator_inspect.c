@@ -136,8 +136,10 @@ struct sums {
 static bool in_free_set(const struct mp_free_set *set, const struct mp_block *b)
 {
     const struct mp_free_bin *bin = &set->bins[mp_free_bin_of(b->size)];
-    const uint32_t n = mp_free_count_from(bin, b->size, b->address);
-    return n > 0 && bin->entries[n - 1].block == b;
+    uint32_t n = mp_free_count_from(bin, b->size, b->address);
+    while (n > 0 && bin->entries[n - 1].block != b)
+        n--;
+    return n > 0;
 }
 
 static bool in_unmapped(const struct mp_free_set *set, const struct mp_block *b)
@@ -206,7 +208,7 @@ static bool check_sets(const struct mp_pool *pool, const struct sums *s, struct 
                 return mp_error_set(err, MEMPLAN_STATUS_RANGE, "bin %u: wrong bit", bin), false;
             for (uint32_t k = 1; k < b->n; k++) {
                 const struct mp_free_entry *x = &b->entries[k - 1], *y = &b->entries[k];
-                if (x->size < y->size || (x->size == y->size && x->address <= y->address))
+                if (x->size < y->size || (x->size == y->size && x->address < y->address))
                     return mp_error_set(err, MEMPLAN_STATUS_RANGE, "bin %u: unordered", bin), false;
             }
             n += b->n;

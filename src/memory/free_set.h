@@ -140,11 +140,19 @@ static inline void mp_free_remove_at(struct mp_free_set *set, uint32_t bin, uint
         set->occupied[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
 }
 
+/* Where block stands in its bin. Recorded addresses may repeat, two blocks may be equal in both. */
+static inline uint32_t mp_free_index(const struct mp_free_bin *bin, const struct mp_block *block)
+{
+    uint32_t i = mp_free_count_from(bin, block->size, block->address) - 1;
+    while (bin->entries[i].block != block)
+        i--;
+    return i;
+}
+
 static inline void mp_free_remove(struct mp_free_set *set, const struct mp_block *block)
 {
     const uint32_t bin = mp_free_bin_of(block->size);
-    const struct mp_free_bin *b = &set->bins[bin];
-    mp_free_remove_at(set, bin, mp_free_count_from(b, block->size, block->address) - 1);
+    mp_free_remove_at(set, bin, mp_free_index(&set->bins[bin], block));
 }
 
 /* false when memory is exhausted */

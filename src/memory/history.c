@@ -307,9 +307,12 @@ static enum memplan_status read_source(struct mp_history *h, struct mp_source *s
 enum memplan_status mp_history_read(struct mp_history *h, const char *path, int device,
                                     struct memplan_error *err)
 {
-    struct mp_reader *reader = mp_reader_open(path, err);
-    if (!reader)
-        return MEMPLAN_STATUS_IO;
+    struct memplan_error own = {0};
+    struct mp_reader *reader = mp_reader_open(path, &own);
+    if (!reader) /* a file that the user named: bad input, not a failure of the world */
+        return mp_error_set(err,
+                            own.status == MEMPLAN_STATUS_IO ? MEMPLAN_STATUS_INPUT : own.status,
+                            "%s", own.text);
     struct mp_source *source = mp_malloc(sizeof(*source));
     enum memplan_status status = MEMPLAN_STATUS_NOMEM;
     if (source) {

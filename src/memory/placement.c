@@ -291,6 +291,13 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
 #define PROCESS_SECOND_USED_BYTES (8 * MP_MIB)
 #define PROCESS_LONE_GAP (PROCESS_RANGE + 9000 * MP_MIB)
 
+/*
+ * Measured with recordings of FSDP2 through a process group that moves nothing, two of which get that far: one more such gap lies here.
+ * With it, with the pool of streams, and with the module of cuDNN's backward pass, all 178 segments of the run whose addresses were
+ * recorded lie in the order in which the driver put them, and all 7,889 blocks in the segments where PyTorch had them.
+ */
+#define PROCESS_GROUP_GAP (PROCESS_RANGE + 608 * MP_MIB)
+
 /* A chunk at a given address with its first bytes in use. */
 static bool add_chunk(struct mp_heap *heap, uint64_t address, uint64_t bytes, uint64_t used)
 {
@@ -309,15 +316,20 @@ static bool add_chunk(struct mp_heap *heap, uint64_t address, uint64_t bytes, ui
     return true;
 }
 
+/* Room for one chunk: a gap must be larger than the chunk that goes into it. */
+static bool give_lone_gap(struct mp_heap *heap, uint64_t address)
+{
+    return give_address_space(
+        heap, (struct mp_heap_range){address, MP_HEAP_CHUNK_BYTES + MP_HEAP_PAGE_BYTES});
+}
+
 bool mp_heap_init_process(struct mp_heap *heap)
 {
-    /* a gap must be larger than the chunk that goes into it */
-    const struct mp_heap_range lone = {PROCESS_LONE_GAP, MP_HEAP_CHUNK_BYTES + MP_HEAP_PAGE_BYTES};
     mp_heap_init(heap, PROCESS_RANGE);
     heap->failed =
         !add_chunk(heap, PROCESS_SECOND, MP_HEAP_CHUNK_BYTES, PROCESS_SECOND_USED_BYTES) ||
         !add_chunk(heap, PROCESS_RANGE, PROCESS_RANGE_BYTES, PROCESS_HELD_BYTES) ||
-        !give_address_space(heap, lone);
+        !give_lone_gap(heap, PROCESS_LONE_GAP);
     return !heap->failed;
 }
 
@@ -332,6 +344,16 @@ static bool first_fill(struct mp_heap *heap)
     return !heap->failed;
 }
 
+/* One piece for each of the 32 streams of a priority. */
+static bool take_stream_pool(struct mp_heap *heap)
+{
+    enum { STREAMS = 32 };
+    for (int i = 0; i < STREAMS; i++)
+        if (!mp_heap_take(heap, 2 * MP_MIB))
+            return false;
+    return true;
+}
+
 bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes)
 {
     switch (event) {
@@ -340,6 +362,9 @@ bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint
     case MP_DRIVER_FIRST_CUBLAS:
         return mp_heap_take(heap, 2 * MP_MIB) != 0 && mp_heap_take(heap, bytes) != 0;
     case MP_DRIVER_CUBLAS: return mp_heap_take(heap, bytes) != 0;
+    case MP_DRIVER_CUDNN_BACKWARD: return mp_heap_take(heap, 10 * MP_MIB) != 0;
+    case MP_DRIVER_QUIET_GROUP: return give_lone_gap(heap, PROCESS_GROUP_GAP);
+    case MP_DRIVER_STREAM_POOL: return take_stream_pool(heap);
     }
     return true;
 }

@@ -146,6 +146,8 @@ enum memplan_status mp_trace_read(struct mp_source *source, struct mp_history *h
     struct mp_strbuf line = MP_STRBUF_INIT;
     uint64_t n = 0;
     while (status == MEMPLAN_STATUS_OK && read_line(source, &line)) {
+        if (source->failed)
+            break; /* the line is cut off: what cut it is the problem */
         n++;
         const char *text = mp_strbuf_text(&line);
         if (line.failed)

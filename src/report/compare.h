@@ -54,6 +54,7 @@ struct mp_comparison {
     struct mp_strbuf notes;        /* why lines could not be predicted */
     struct mp_errors errors[MP_QUANTITY_COUNT];
     uint64_t n_lines, n_ok, n_unsupported, n_failed, n_died_unseen; /* measured died, predicted fits */
+    uint64_t n_late; /* where DDP's first bucket lived longer than it usually does */
     bool want_json;
 };
 

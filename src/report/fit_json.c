@@ -51,16 +51,77 @@ static void write_rows(struct mp_json_writer *w, const struct mp_fit_report *rep
     mp_json_end_array(w);
 }
 
-void mp_report_phases_json(struct mp_json_writer *w, const struct mp_evaluation *e)
+static void write_phases(struct mp_json_writer *w, const struct mp_phase_peaks *phases, size_t n)
 {
     mp_json_array(w, "phases");
-    for (size_t i = 0; i < e->n_phases; i++) {
+    for (size_t i = 0; i < n; i++) {
         mp_json_object(w, NULL);
-        mp_json_string(w, "phase", e->phases[i].name);
-        mp_json_uint(w, "requested", e->phases[i].requested_bytes);
-        mp_json_uint(w, "requested_peak", e->phases[i].requested_peak_bytes);
-        mp_json_uint(w, "allocated_peak", e->phases[i].allocated_peak_bytes);
-        mp_json_uint(w, "reserved_peak", e->phases[i].reserved_peak_bytes);
+        mp_json_string(w, "phase", phases[i].name);
+        mp_json_uint(w, "requested", phases[i].requested_bytes);
+        mp_json_uint(w, "requested_peak", phases[i].requested_peak_bytes);
+        mp_json_uint(w, "allocated_peak", phases[i].allocated_peak_bytes);
+        mp_json_uint(w, "reserved_peak", phases[i].reserved_peak_bytes);
+        mp_json_end_object(w);
+    }
+    mp_json_end_array(w);
+}
+
+void mp_report_phases_json(struct mp_json_writer *w, const struct mp_evaluation *e)
+{
+    write_phases(w, e->phases, e->n_phases);
+}
+
+void mp_report_upper_json(struct mp_json_writer *w, const struct mp_evaluation *e)
+{
+    const struct mp_upper *u = &e->upper;
+    if (!u->differs) {
+        mp_json_null(w, "upper");
+        return;
+    }
+    mp_json_object(w, "upper");
+    mp_json_bool(w, "oom", u->oom);
+    mp_json_uint(w, "requested_bytes", u->requested_bytes);
+    mp_json_uint(w, "allocated_bytes", u->allocated_bytes);
+    mp_json_uint(w, "reserved_bytes", u->reserved_bytes);
+    mp_json_uint(w, "device_used_bytes", u->device_used_bytes);
+    if (u->phases)
+        write_phases(w, u->phases, u->n_phases);
+    else
+        mp_report_phases_json(w, e);
+    mp_json_end_object(w);
+}
+
+static void write_collectives(struct mp_json_writer *w, const struct mp_evaluation *e)
+{
+    const struct mp_collectives *c = &e->collectives;
+    if (!mp_collectives_bytes(c)) {
+        mp_json_null(w, "collectives");
+        return;
+    }
+    mp_json_object(w, "collectives");
+    mp_json_uint(w, "buffer_bytes", c->buffer_bytes);
+    mp_json_uint(w, "process_bytes", c->process_bytes);
+    mp_json_uint(w, "stream_bytes", c->stream_bytes);
+    mp_json_uint(w, "low_bytes", c->low_bytes);
+    mp_json_uint(w, "high_bytes", c->high_bytes);
+    mp_json_end_object(w);
+}
+
+static void write_ranks(struct mp_json_writer *w, const struct mp_rank_kinds *ranks)
+{
+    if (!ranks)
+        return;
+    mp_json_array(w, "ranks");
+    for (size_t i = 0; i < ranks->n; i++) {
+        const struct mp_rank_kind *kind = &ranks->kinds[i];
+        mp_json_object(w, NULL);
+        mp_json_string(w, "ranks", kind->ranks);
+        mp_json_int(w, "count", kind->n);
+        mp_json_bool(w, "fits", kind->fits);
+        mp_json_uint(w, "requested_bytes", kind->requested_bytes);
+        mp_json_uint(w, "allocated_bytes", kind->allocated_bytes);
+        mp_json_uint(w, "reserved_bytes", kind->reserved_bytes);
+        mp_json_uint(w, "device_used_bytes", kind->device_used_bytes);
         mp_json_end_object(w);
     }
     mp_json_end_array(w);
@@ -126,12 +187,15 @@ void mp_report_fit_json(const struct mp_fit_report *report, struct mp_strbuf *ou
     mp_json_uint(&w, "allocated_bytes", e->allocated_bytes);
     mp_json_uint(&w, "reserved_bytes", e->reserved_bytes);
     mp_json_uint(&w, "device_used_bytes", e->device_used_bytes);
+    mp_report_upper_json(&w, e);
     mp_json_uint(&w, "context_bytes", e->context_bytes);
     mp_json_uint(&w, "context_low_bytes", e->context_low_bytes);
     mp_json_uint(&w, "context_high_bytes", e->context_high_bytes);
+    write_collectives(&w, e);
     mp_json_uint(&w, "capacity_bytes", e->total_bytes);
     mp_json_uint(&w, "available_bytes", e->available_bytes);
     mp_json_uint(&w, "alloc_retries", e->stats.num_alloc_retries);
+    write_ranks(&w, report->ranks);
     write_moment(&w, "peak", report);
     write_failure(&w, e);
     write_parts(&w, report);

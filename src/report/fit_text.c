@@ -43,7 +43,15 @@ size_t mp_report_parts(const struct mp_fit_report *report, struct mp_part *parts
     parts[n++] = (struct mp_part){"rounding in blocks", allocated - ledger->total_bytes};
     const uint64_t reserved = e->oom ? e->stats.reserved_bytes[MP_STAT_ALL].current : e->reserved_bytes;
     parts[n++] = (struct mp_part){"reserved, not allocated", reserved - allocated};
-    parts[n++] = (struct mp_part){"context and kernels", e->context_bytes};
+    const struct mp_part outside[] = {
+        {"context and kernels", e->context_bytes - mp_collectives_bytes(&e->collectives)},
+        {"pools of side streams", e->collectives.stream_bytes},
+        {"NCCL kernels", e->collectives.process_bytes},
+        {"NCCL buffers", e->collectives.buffer_bytes},
+    };
+    for (size_t i = 0; i < MP_ARRAY_LEN(outside); i++)
+        if (i == 0 || outside[i].bytes)
+            parts[n++] = outside[i];
     if (e->run->used_bytes)
         parts[n++] = (struct mp_part){"used by others", e->run->used_bytes};
     return n;
@@ -83,6 +91,23 @@ static void write_oom(const struct mp_fit_report *report, struct mp_strbuf *out)
     mp_strbuf_addstr(out, ".\n");
 }
 
+/* What the upper figures are about. */
+static const char *other_outcome(const struct mp_run *run)
+{
+    if (run->parallel == MP_PARALLEL_DDP)
+        return "if its first bucket lives on (timing decides)";
+    return run->parallel == MP_PARALLEL_ZERO1 ? "if its first bucket lives on (timing decides) or on the rank that holds most"
+                                              : "on the rank that holds most";
+}
+
+/* Timing may change phases without changing a peak. */
+static bool shows_upper(const struct mp_evaluation *e)
+{
+    const struct mp_upper *u = &e->upper;
+    return u->requested_bytes > e->requested_bytes || u->allocated_bytes > e->allocated_bytes || u->reserved_bytes > e->reserved_bytes ||
+           u->device_used_bytes > e->device_used_bytes;
+}
+
 static void write_verdict(const struct mp_fit_report *report, struct mp_strbuf *out)
 {
     const struct mp_evaluation *e = report->evaluation;
@@ -92,37 +117,61 @@ static void write_verdict(const struct mp_fit_report *report, struct mp_strbuf *
     mp_strbuf_addstr(out, " on ");
     mp_text_escape(out, e->run->gpu->name);
     if (e->fits) {
+        const uint64_t most = MP_MAX(e->reserved_bytes, e->upper.reserved_bytes);
         mp_strbuf_addstr(out, ", ");
-        mp_bytes_format(out, e->available_bytes > e->reserved_bytes ? e->available_bytes - e->reserved_bytes : 0);
+        mp_bytes_format(out, e->available_bytes > most ? e->available_bytes - most : 0);
         mp_strbuf_addstr(out, " to spare");
     }
     mp_strbuf_addstr(out, ".\n");
     if (e->oom)
         write_oom(report, out);
+    else if (!e->fits)
+        mp_strbuf_addf(out, "As it usually goes it would; %s it runs out of memory.\n", other_outcome(e->run));
     if (e->fits && !e->fits_high)
         mp_strbuf_addstr(out, "Close: what lies outside the allocator was never measured on this card; at the upper end of its range\nit does not fit.\n");
+}
+
+static void write_collectives_range(const struct mp_evaluation *e, struct mp_strbuf *out)
+{
+    const struct mp_collectives *c = &e->collectives;
+    if (c->low_bytes == c->high_bytes)
+        return;
+    mp_strbuf_addstr(out, "  NCCL and its streams: ");
+    mp_bytes_format(out, c->low_bytes);
+    mp_strbuf_addstr(out, " to ");
+    mp_bytes_format(out, c->high_bytes);
+    mp_strbuf_addstr(out, ", by the algorithms it picks and whether multicast is there\n");
 }
 
 static void write_numbers(const struct mp_fit_report *report, struct mp_strbuf *out)
 {
     const struct mp_evaluation *e = report->evaluation;
-    const struct { const char *name; uint64_t bytes; const char *note; } rows[] = {
-        {"requested", e->requested_bytes, "asked for by tensors"},
-        {"allocated", e->allocated_bytes, "in blocks of the allocator"},
-        {"reserved", e->reserved_bytes, "in segments taken from the card"},
-        {"device used", e->device_used_bytes, "with context, kernels and others"},
-        {"capacity", e->total_bytes, "of the card"},
+    const struct mp_upper *u = &e->upper;
+    const bool upper = shows_upper(e);
+    const struct { const char *name; uint64_t bytes, upper; const char *note; } rows[] = {
+        {"requested", e->requested_bytes, u->requested_bytes, "asked for by tensors"},
+        {"allocated", e->allocated_bytes, u->allocated_bytes, "in blocks of the allocator"},
+        {"reserved", e->reserved_bytes, u->reserved_bytes, "in segments taken from the card"},
+        {"device used", e->device_used_bytes, u->device_used_bytes, "with context, kernels and others"},
+        {"capacity", e->total_bytes, e->total_bytes, "of the card"},
     };
-    struct mp_table *table = mp_table_new("lrrl");
+    struct mp_table *table = mp_table_new(upper ? "lrrrl" : "lrrl");
     for (size_t i = 0; i < MP_ARRAY_LEN(rows); i++) {
         mp_table_cell(table, "%s", rows[i].name);
         bytes_cell(table, rows[i].bytes);
         exact_cell(table, rows[i].bytes);
+        if (upper && rows[i].upper > rows[i].bytes)
+            exact_cell(table, rows[i].upper);
+        else if (upper)
+            mp_table_cell(table, "-");
         mp_table_cell(table, "%s", rows[i].note);
     }
     mp_strbuf_addstr(out, e->oom ? "\nPeaks in bytes, up to the request that failed:\n" : "\nPeaks in bytes:\n");
     mp_table_write(table, out, 2);
     mp_table_free(table);
+    if (upper)
+        mp_strbuf_addf(out, "  third column: %s\n", other_outcome(e->run));
+    write_collectives_range(e, out);
     if (e->context_low_bytes != e->context_high_bytes && e->run->gpu->context_bytes[e->kernels].provenance != MP_MEASURED) {
         mp_strbuf_addstr(out, "  context was not measured on this card: ");
         mp_bytes_format(out, e->context_low_bytes);
@@ -275,6 +324,32 @@ static void write_advice(const struct mp_fit_report *report, struct mp_strbuf *o
     mp_table_free(table);
 }
 
+/* ---- ranks ---- */
+
+static void write_ranks(const struct mp_fit_report *report, struct mp_strbuf *out)
+{
+    const struct mp_rank_kinds *ranks = report->ranks;
+    if (!ranks)
+        return;
+    static const char *const titles[] = {"ranks", "", "requested", "reserved", "device used", ""};
+    struct mp_table *table = mp_table_new("lrrrrl");
+    for (size_t i = 0; i < MP_ARRAY_LEN(titles); i++)
+        mp_table_cell(table, "%s", titles[i]);
+    mp_table_rule(table);
+    for (size_t i = 0; i < ranks->n; i++) {
+        const struct mp_rank_kind *kind = &ranks->kinds[i];
+        mp_table_cell(table, "%s", kind->ranks);
+        mp_table_cell(table, "%" PRId64 " x", kind->n);
+        bytes_cell(table, kind->requested_bytes);
+        bytes_cell(table, kind->reserved_bytes);
+        exact_cell(table, kind->device_used_bytes);
+        mp_table_cell(table, kind->fits ? "fits" : "no");
+    }
+    mp_strbuf_addstr(out, "\nRanks, the worst first:\n");
+    mp_table_write(table, out, 2);
+    mp_table_free(table);
+}
+
 static void write_max_batch(const struct mp_fit_report *report, struct mp_strbuf *out)
 {
     if (!report->has_max_batch)
@@ -299,6 +374,7 @@ void mp_report_fit_text(const struct mp_fit_report *report, struct mp_strbuf *ou
     write_verdict(report, out);
     mp_strbuf_addf(out, "Exact for profile %s: %s.\n", run->profile->name, run->profile->description);
     write_numbers(report, out);
+    write_ranks(report, out);
     write_parts(report, out);
     write_activations(report, out);
     write_phases(report, out);
