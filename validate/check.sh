@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Small jobs of the trained families: every operation against the float64 reference, memory against the prediction.
+# Small jobs of the trained families: every operation against the float64 reference, memory against the prediction, losses
+# against those that PyTorch recorded.
 set -u
 : "${MEMPLAN:=../memplan}" "${VALIDATE:=build/host/memplan-validate}" "${BUILD:=build}"
 work=$BUILD/check
@@ -66,5 +67,11 @@ job llama-flash llama --gpu A100-80G --precision bf16
 job llama-padded llama --gpu $h --precision amp-bf16 --attention-mask=padded
 job narrow-flash narrow --gpu A100-80G --precision bf16
 job qwen3-fp32 qwen3 --gpu $h --precision fp32 --init-device cpu
+
+MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE losses/run >"$work/losses.txt" 2>&1 || grep -v ' differ by ' "$work/losses.txt"
+line=$(tail -n 1 "$work/losses.txt")
+passed=$((passed + ${line%% passed*}))
+line=${line#* passed, }
+failed=$((failed + ${line%% failed*}))
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -4,11 +4,11 @@
 #
 #     make && make validate && OUT=validate/results/gpu NAME=h200 validate/run_all.sh
 #
-# With PyTorch and transformers (PYTHON), losses are compared with theirs, too. A card with 80 GB or more is needed.
-# Only one process may use the card meanwhile. PARTS picks some: probe check sanitizer replay train losses.
+# Losses are compared with those that PyTorch recorded (losses/run). A card with 80 GB or more is needed, and no other process on
+# it. PARTS picks some: probe check sanitizer replay train losses.
 set -u
 here=$(dirname "$0")
-: "${MEMPLAN:=$here/../memplan}" "${VALIDATE:=$here/memplan-validate}" "${PYTHON:=python3}" "${OUT:=.}" "${NAME:=gpu}"
+: "${MEMPLAN:=$here/../memplan}" "${VALIDATE:=$here/memplan-validate}" "${OUT:=.}" "${NAME:=gpu}"
 : "${WORK:=$(mktemp -d)}" "${PARTS:=probe check sanitizer replay train losses}"
 : "${ONE:=60}" # seconds that one job may take
 mkdir -p "$WORK" "$OUT"
@@ -28,9 +28,6 @@ model bert-dry '{"model_type": "bert", "hidden_dropout_prob": 0, "attention_prob
 model bert-wet '{"model_type": "bert"}'
 llama='"model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 32000'
 model llama-small "{$llama, \"num_key_value_heads\": 4, \"intermediate_size\": 2048}"
-model small-gpt2 "{\"model_type\": \"gpt2\", \"n_embd\": 256, \"n_layer\": 4, \"n_head\": 4, \"vocab_size\": 8192, \"n_positions\": 256, $dry}"
-model small-bert '{"model_type": "bert", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024, "vocab_size": 8192, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}'
-model small-llama '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 704, "vocab_size": 8192}'
 model tiny-gpt2 '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 211, "n_positions": 64}'
 model tiny-bert '{"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 211}'
 model tiny-llama '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 211}'
@@ -75,24 +72,6 @@ llama-amp-checkpoint llama-small --batch 4 --seq 256 --precision amp-bf16 --chec
 gpt2-fp16-fused gpt2-dry --batch 2 --seq 128 --precision amp-fp16 --optimizer adamw-fused --clip-grad-norm
 gpt2-amp-dropout gpt2-wet --batch 4 --seq 256 --precision amp-bf16
 bert-bf16-dropout bert-wet --batch 4 --seq 128 --precision bf16 --optimizer sgd-momentum
-END
-}
-
-# ---- what is compared with PyTorch's losses: 20 steps from the same weights on the same tokens ----
-
-loss_jobs() {
-    cat <<'END'
-l-gpt2 small-gpt2 --precision fp32
-l-gpt2-eager small-gpt2 --precision fp32 --attention eager --clip-grad-norm
-l-gpt2-checkpoint small-gpt2 --precision fp32 --checkpoint full --accumulate 2
-l-bert small-bert --precision fp32
-l-bert-eager-padded small-bert --precision fp32 --attention eager --attention-mask=padded --clip-grad-norm
-l-llama small-llama --precision fp32
-l-llama-eager small-llama --precision fp32 --attention eager --checkpoint full-reentrant
-l-llama-sgd small-llama --precision fp32 --optimizer sgd-momentum
-l-gpt2-amp small-gpt2 --precision amp-bf16
-l-bert-fp16 small-bert --precision amp-fp16 --optimizer adamw-fused
-l-llama-amp small-llama --precision amp-bf16 --checkpoint full
 END
 }
 
@@ -182,23 +161,9 @@ for part in $PARTS; do
         done <"$WORK/jobs"
         ;;
     losses)
-        rm -f "$OUT/$NAME-losses.jsonl"
-        loss_jobs >"$WORK/jobs"
-        programs=
-        while read -r name model options; do
-            # shellcheck disable=SC2086
-            program "$name" "$model" --batch 4 --seq 128 --iterations 20 $options
-            programs="$programs $WORK/$name.jsonl"
-        done <"$WORK/jobs"
-        # shellcheck disable=SC2086
-        { timeout 300 "$PYTHON" "$here/train_reference.py" $programs -o "$WORK" || echo 'no PyTorch: losses are not compared'; touch "$WORK/end"; } &
-        while read -r name model options; do
-            until [ -s "$WORK/$name.losses.json" ] || [ -e "$WORK/end" ]; do sleep 0.1; done
-            [ -s "$WORK/$name.losses.json" ] || continue
-            validate train "$OUT/$NAME-losses.jsonl" "$name" --weights "$WORK/$name.weights" --losses "$WORK/$name.losses.json"
-        done <"$WORK/jobs"
-        wait
-        (cd "$WORK" && tar czf recorded.tar.gz ./*.losses.json) && mv "$WORK/recorded.tar.gz" "$OUT/$NAME-pytorch-losses.tar.gz"
+        card=$gpu
+        [ -s "$gpu" ] || card=H200-141G
+        GPU=$card MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE OUT=$OUT/$NAME-losses.jsonl "$here/losses/run" || status=1
         ;;
     esac
 done

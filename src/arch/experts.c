@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * grouped_mm_experts_forward of transformers.integrations.moe: pairs of token
- * and expert are sorted by expert, two grouped products run over the rows, and
- * the results go back to their tokens. Memory does not depend on the routing.
+ * Experts one by one (the forward() of a family's experts class), where memory depends on the
+ * routing, and grouped_mm_experts_forward of transformers.integrations.moe: pairs of token and
+ * expert are sorted by expert, two grouped products run over the rows, and the results go back to
+ * their tokens. Memory does not depend on the routing.
  */
 #include "arch/experts.h"
 
@@ -12,6 +13,7 @@ struct mp_experts mp_experts_new(struct mp_runtime *rt, struct mp_net *net, int6
     struct mp_experts e;
     e.gate_up =
         mp_parameter(rt, net, "mlp.experts.gate_up_proj", MP_SHAPE(experts, 2 * inner, hidden));
+    e.run = net->run;
     e.down = mp_parameter(rt, net, "mlp.experts.down_proj", MP_SHAPE(experts, hidden, inner));
     return e;
 }
@@ -57,10 +59,113 @@ static void multiply(struct mp_runtime *rt, struct mp_frame *f, const struct mp_
     mp_let(f, &p->out, mp_masked_fill(rt, p->out, sentinel));
 }
 
+/* ---- one by one ---- */
+
+int64_t mp_expert_rows(int64_t rows, int64_t most, int64_t n, double imbalance, int64_t i)
+{
+    int64_t busiest = 0, others = n;
+    if (imbalance > 1.0 &&
+        n > 1) { /* last, so that all the others' tensors are there beside its own */
+        const double wanted = imbalance * (double)rows / (double)n;
+        busiest = wanted < (double)MP_MIN(most, rows) ? (int64_t)wanted : MP_MIN(most, rows);
+        others = n - 1;
+        if (i == others)
+            return busiest;
+    }
+    return (rows - busiest) * (i + 1) / others - (rows - busiest) * i / others;
+}
+
+/* nonzero(): a count, and CUB's temporaries for counting and for selecting (sizes of few elements)
+ */
+static struct mp_tensor *nonzero(struct mp_runtime *rt, int64_t found, int64_t dims)
+{
+    enum { COUNT_TEMP = 1, SELECT_TEMP = 1023 };
+    struct mp_tensor *const count = mp_empty(rt, MP_SCALAR, MP_I32);
+    mp_scratch(rt, COUNT_TEMP);
+    struct mp_tensor *const places = mp_empty(rt, MP_SHAPE(found, dims), MP_I64);
+    mp_scratch(rt, SELECT_TEMP);
+    mp_discard(rt, count);
+    return places;
+}
+
+/* torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero() */
+static struct mp_tensor *find_hit(struct mp_runtime *rt, struct mp_tensor *mask, int64_t experts,
+                                  int64_t hit)
+{
+    const int64_t stride[MP_MAX_DIMS] = {1, experts, experts * mp_dim(mask, 1)};
+    struct mp_tensor *const permuted =
+        mp_alias(rt, mask, MP_SHAPE(experts, mp_dim(mask, 1), mp_dim(mask, 0)), stride, NULL);
+    struct mp_tensor *const sums = mp_reduce(rt, permuted, 6u, false);
+    struct mp_tensor *const positive = mp_empty(rt, MP_SHAPE(experts), MP_BOOL);
+    mp_discard(rt, sums);
+    struct mp_tensor *const places = nonzero(rt, hit, 1);
+    mp_discard(rt, positive);
+    mp_discard(rt, permuted);
+    return places;
+}
+
+/* torch.where(expert_mask[i]): the row of the mask is laid out first. [rows, 2] */
+static struct mp_tensor *find_rows(struct mp_runtime *rt, const struct mp_tensor *mask,
+                                   int64_t rows)
+{
+    struct mp_tensor *const row = mp_empty(rt, MP_SHAPE(mp_dim(mask, 1), mp_dim(mask, 0)), MP_I64);
+    struct mp_tensor *const places = nonzero(rt, rows, 2);
+    mp_discard(rt, row);
+    return places;
+}
+
+static struct mp_tensor *column(struct mp_runtime *rt, struct mp_tensor *pairs)
+{
+    const int64_t stride[MP_MAX_DIMS] = {2};
+    return mp_alias(rt, pairs, MP_SHAPE(mp_dim(pairs, 0)), stride, pairs);
+}
+
+static struct mp_tensor *one_by_one(struct mp_runtime *rt, const struct mp_experts *e,
+                                    enum mp_activation activation, struct mp_tensor *hidden,
+                                    struct mp_tensor *indices, struct mp_tensor *weights)
+{
+    const int64_t experts = mp_dim(e->gate_up, 0), tokens = mp_dim(hidden, 0),
+                  per_token = mp_dim(indices, -1);
+    struct mp_tensor *sum = NULL, *mask = NULL, *hit = NULL, *position = NULL, *token = NULL,
+                     *state = NULL, *gate = NULL, *up = NULL, *current = NULL, *part[2];
+    struct mp_frame f;
+    MP_MODULE(rt, &f, &hidden, &indices, &weights);
+    mp_let(&f, &sum, mp_empty_like(rt, hidden, (enum mp_dtype)hidden->dtype));
+    mp_let(&f, &mask, mp_empty(rt, MP_SHAPE(tokens, per_token, experts), MP_I64)); /* one_hot */
+    mp_let(&f, &hit, find_hit(rt, mask, experts, experts));
+    for (int64_t i = 0; i < experts; i++) {
+        const int64_t rows =
+            mp_expert_rows(tokens * per_token, tokens, experts, e->run->expert_imbalance, i);
+        if (rows == 0)
+            continue;
+        mp_scratch(rt, 1); /* expert_idx == num_experts */
+        struct mp_tensor *const pairs = mp_take(rt, find_rows(rt, mask, rows));
+        mp_let(&f, &position, column(rt, pairs));
+        mp_let(&f, &token, column(rt, pairs));
+        mp_tensor_unref(rt, pairs);
+        mp_let(&f, &state, mp_index_rows(rt, hidden, token));
+        mp_split(rt, mp_linear_rows(rt, state, mp_select_row(rt, e->gate_up, i), NULL), 2, -1,
+                 part);
+        mp_let(&f, &gate, part[0]);
+        mp_let(&f, &up, part[1]);
+        mp_let(&f, &current, mp_mul(rt, mp_activate(rt, activation, gate), up));
+        mp_let(&f, &current, mp_linear_rows(rt, current, mp_select_row(rt, e->down, i), NULL));
+        struct mp_tensor *const weight =
+            mp_index_pairs(rt, mp_unsqueeze(rt, weights, -1), token, position);
+        mp_let(&f, &current, mp_mul(rt, current, weight));
+        mp_index_add_inplace(rt, sum, token, mp_to(rt, current, (enum mp_dtype)sum->dtype));
+    }
+    return mp_leave(&f, sum);
+}
+
+/* ---- grouped ---- */
+
 struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_experts *e,
                                    enum mp_activation activation, struct mp_tensor *hidden,
                                    struct mp_tensor *indices, struct mp_tensor *weights)
 {
+    if (e->run->experts == MP_EXPERTS_EAGER)
+        return one_by_one(rt, e, activation, hidden, indices, weights);
     const int64_t experts = mp_dim(e->gate_up, 0), per_token = mp_dim(indices, -1),
                   tokens = mp_dim(hidden, 0), rows = tokens * per_token;
     struct mp_tensor *flat_weights = NULL, *ids = NULL, *order = NULL, *selected = NULL,

@@ -84,9 +84,9 @@ void mp_lora_wrap(struct mp_runtime *rt, struct mp_net *net)
                  lora->targets[0], net->run->model->name);
     for (int i = 0; i < net->n_parameters; i++)
         net->parameters[i]->requires_grad = false;
-    /* Made in the base's type, then all cast to float32, one after another; on 4-bit weights in
-     * float32 at once. */
-    const enum mp_dtype dtype = mp_nf4_wanted(net) ? MP_F32 : net->dtype;
+    /* Made in the base's type, or in which 4-bit weights are multiplied; then all cast to float32,
+     * one after another. */
+    const enum mp_dtype dtype = mp_nf4_wanted(net) ? mp_nf4_compute_dtype(net->run) : net->dtype;
     rt->category = MP_CATEGORY_PARAMETER;
     for (struct mp_adapter *l = net->adapters; l; l = l->next) {
         l->a = mp_take(rt, mp_empty(rt, MP_SHAPE(lora->rank, l->in), dtype));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loss: chunked (validate/variants.py, ChunkedLoss): eight chunks of tokens, each of whose logits and
- * cross-entropy is checkpointed; in backward one chunk's logits exist at a time.
- * loss: fused: Liger's, as liger_kernel.transformers.model.*.lce_forward calls it.
+ * loss: chunked (validate/variants.py, ChunkedLoss): eight chunks of tokens, each of whose logits
+ * and cross-entropy is checkpointed; in backward one chunk's logits exist at a time. loss: fused:
+ * Liger's, as liger_kernel.transformers.model.*.lce_forward calls it.
  */
 #include "arch/losses.h"
 
@@ -19,7 +19,8 @@ static struct mp_tensor *shifted_labels(struct mp_runtime *rt, struct mp_tensor 
 /* ---- chunked ---- */
 
 /* of_chunk(row, target): the head's logits in float32, and the sum of their losses */
-static void of_chunk(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+static void of_chunk(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args,
+                     struct mp_tensor **out)
 {
     struct mp_tensor *row = args[0], *target = args[1], *logits = NULL;
     struct mp_tensor *const head = (struct mp_tensor *)(uintptr_t)call->model;
@@ -32,7 +33,8 @@ static void of_chunk(struct mp_runtime *rt, const struct mp_layer *call, struct 
     out[0] = mp_leave(&f, mp_cross_entropy(rt, logits, target));
 }
 
-static struct mp_tensor *sum_chunks(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, struct mp_tensor *labels)
+static struct mp_tensor *sum_chunks(struct mp_runtime *rt, struct mp_tensor *hidden,
+                                    struct mp_tensor *head, struct mp_tensor *labels)
 {
     struct mp_tensor *targets = NULL, *rows = NULL, *total = NULL, *row[CHUNKS], *target[CHUNKS];
     const double counted = (double)(mp_numel(labels) - mp_dim(labels, 0));
@@ -49,7 +51,8 @@ static struct mp_tensor *sum_chunks(struct mp_runtime *rt, struct mp_tensor *hid
     for (int i = 0; i < n; i++) {
         const struct mp_layer chunk = {of_chunk, head, -1, 2, 1, {NULL}, NULL};
         struct mp_tensor *loss;
-        mp_layer_call(rt, &chunk, MP_CHECKPOINTING_NON_REENTRANT, (struct mp_tensor *[]){row[i], target[i]}, &loss);
+        mp_layer_call(rt, &chunk, MP_CHECKPOINTING_NON_REENTRANT,
+                      (struct mp_tensor *[]){row[i], target[i]}, &loss);
         mp_let(&f, &total, total ? mp_add(rt, total, loss) : mp_add_number(rt, loss, 0));
     }
     for (int i = 0; i < n; i++) {
@@ -60,7 +63,8 @@ static struct mp_tensor *sum_chunks(struct mp_runtime *rt, struct mp_tensor *hid
 }
 
 /* Of the body's outputs only the hidden states are kept. */
-static void chunked(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, const struct mp_inputs *in, struct mp_outputs *out)
+static void chunked(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head,
+                    const struct mp_inputs *in, struct mp_outputs *out)
 {
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &hidden);
@@ -74,7 +78,8 @@ static void chunked(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_t
 /* ---- fused ---- */
 
 /* LigerForCausalLMLoss */
-static struct mp_tensor *fused_loss(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, struct mp_tensor *labels)
+static struct mp_tensor *fused_loss(struct mp_runtime *rt, struct mp_tensor *hidden,
+                                    struct mp_tensor *head, struct mp_tensor *labels)
 {
     const int64_t batch = mp_dim(labels, 0), seq = mp_dim(labels, 1);
     struct mp_tensor *shifted = NULL, *loss = NULL;
@@ -88,7 +93,8 @@ static struct mp_tensor *fused_loss(struct mp_runtime *rt, struct mp_tensor *hid
     return mp_leave(&f, loss);
 }
 
-static void fused(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, const struct mp_inputs *in, struct mp_outputs *out)
+static void fused(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head,
+                  const struct mp_inputs *in, struct mp_outputs *out)
 {
     struct mp_tensor *kept = NULL, *loss = NULL;
     struct mp_frame f;
@@ -98,8 +104,8 @@ static void fused(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_ten
     out->loss = mp_leave(&f, loss);
 }
 
-bool mp_loss_without_logits(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, const struct mp_inputs *in,
-                            struct mp_outputs *out)
+bool mp_loss_without_logits(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head,
+                            const struct mp_inputs *in, struct mp_outputs *out)
 {
     if (in->loss == MP_LOSS_FULL)
         return false;

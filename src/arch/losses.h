@@ -5,8 +5,9 @@
 
 #include "arch/arch.h"
 
-/** Does the run take this way? Then it fills out, in place of head and loss; hidden is [batch, seq, hidden]. */
-bool mp_loss_without_logits(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head, const struct mp_inputs *in,
-                            struct mp_outputs *out);
+/** Does the run take this way? Then it fills out, in place of head and loss; hidden is [batch, seq,
+ * hidden]. */
+bool mp_loss_without_logits(struct mp_runtime *rt, struct mp_tensor *hidden, struct mp_tensor *head,
+                            const struct mp_inputs *in, struct mp_outputs *out);
 
 #endif

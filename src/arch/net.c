@@ -32,7 +32,7 @@ static enum memplan_status check_options(const struct mp_net *net, struct mempla
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "quantization: not supported for %s; leave it out", type);
     if (run->experts == MP_EXPERTS_EAGER && !net->family->has_experts)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "experts: %s has none; leave it out", type);
     if ((run->loss == MP_LOSS_CHUNKED && net->family->own_loss) ||
         (run->loss == MP_LOSS_FUSED && !net->family->fused_loss))

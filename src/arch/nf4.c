@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bitsandbytes.nn.Linear4bit 0.50: quantisation, forward, backward, and when its fused kernel runs. */
+/* bitsandbytes.nn.Linear4bit 0.50: quantisation, forward, backward, and when its fused kernel runs.
+ */
 #include "arch/nf4.h"
 
 #include "arch/lora.h"
@@ -36,14 +37,17 @@ static struct mp_tensor *numbers(struct mp_runtime *rt, int64_t n, enum mp_dtype
 static struct mp_tensor *make_levels(struct mp_runtime *rt)
 {
     struct mp_tensor *const levels = mp_take(rt, numbers(rt, LEVELS, MP_F32));
-    struct mp_tensor *const absolute = numbers(rt, LEVELS, MP_F32), *const largest = mp_empty(rt, MP_SCALAR, MP_F32);
+    struct mp_tensor *const absolute = numbers(rt, LEVELS, MP_F32), *const largest = mp_empty(
+                                                                        rt, MP_SCALAR, MP_F32);
     mp_discard(rt, absolute);
     mp_discard(rt, largest);
     return levels;
 }
 
-/* quantize_blockwise(maxima - mean, blocksize=256): its map of 256 values is made once and copied for each weight */
-static void quantize_maxima(struct mp_runtime *rt, struct mp_net *net, struct mp_quantized *q, struct mp_tensor *maxima)
+/* quantize_blockwise(maxima - mean, blocksize=256): its map of 256 values is made once and copied
+ * for each weight */
+static void quantize_maxima(struct mp_runtime *rt, struct mp_net *net, struct mp_quantized *q,
+                            struct mp_tensor *maxima)
 {
     q->offset = mp_take(rt, mp_reduce(rt, maxima, 1u, false));
     struct mp_tensor *const centred = numbers(rt, q->n_maxima, MP_F32);
@@ -60,9 +64,10 @@ static struct mp_tensor *quantize(struct mp_runtime *rt, struct mp_net *net, str
 {
     rt->category = MP_CATEGORY_TEMPORARY;
     struct mp_tensor *const weight = mp_empty(rt, MP_SHAPE(q->out, q->in), q->dtype);
-    struct mp_tensor *const maxima = mp_keep(numbers(rt, q->n_maxima, MP_F32));
+    struct mp_tensor *const maxima = numbers(rt, q->n_maxima, MP_F32);
     rt->category = MP_CATEGORY_PARAMETER;
-    struct mp_tensor *const packed = mp_take(rt, mp_empty(rt, MP_SHAPE(ceil_div(q->out * q->in, 2), 1), MP_U8));
+    struct mp_tensor *const packed =
+        mp_take(rt, mp_empty(rt, MP_SHAPE(ceil_div(q->out * q->in, 2), 1), MP_U8));
     q->levels = make_levels(rt);
     quantize_maxima(rt, net, q, maxima);
     rt->category = MP_CATEGORY_TEMPORARY;
@@ -71,7 +76,7 @@ static struct mp_tensor *quantize(struct mp_runtime *rt, struct mp_net *net, str
     return packed;
 }
 
-static enum mp_dtype compute_dtype(const struct mp_run *run)
+enum mp_dtype mp_nf4_compute_dtype(const struct mp_run *run)
 {
     switch (run->precision) {
     case MP_PRECISION_FP32: return MP_F32;
@@ -83,14 +88,15 @@ static enum mp_dtype compute_dtype(const struct mp_run *run)
     return MP_BF16;
 }
 
-struct mp_linear_layer mp_nf4_linear_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t out, int64_t in, bool bias)
+struct mp_linear_layer mp_nf4_linear_new(struct mp_runtime *rt, struct mp_net *net,
+                                         const char *name, int64_t out, int64_t in, bool bias)
 {
     struct mp_quantized *const q = mp_runtime_alloc(rt, sizeof *q);
     *q = (struct mp_quantized){.out = out,
                                .in = in,
                                .n_maxima = ceil_div(out * in, BLOCK),
                                .dtype = net->dtype,
-                               .compute = compute_dtype(net->run)};
+                               .compute = mp_nf4_compute_dtype(net->run)};
     struct mp_linear_layer layer = {.quantized = q, .out = out, .in = in};
     layer.weight = quantize(rt, net, q);
     layer.weight->name = name;
@@ -213,7 +219,9 @@ static int64_t rows_of_large(const struct gemm *g)
 int64_t mp_nf4_fused_rows(const struct mp_gpu *gpu, enum mp_dtype dtype, int64_t out, int64_t in)
 {
     const int major = gpu->compute_capability / 10;
-    struct gemm g = {out, in, ceil_div(out, 64), (int64_t)gpu->sms, gpu->compute_capability, false, in > out * 2};
+    struct gemm g = {
+        out,   in,          ceil_div(out, 64), (int64_t)gpu->sms, gpu->compute_capability,
+        false, in > out * 2};
     if (major == 9)
         g.capability = 90;
     g.is_hbm = g.capability == 80 || g.capability == 90;
@@ -231,7 +239,8 @@ int64_t mp_nf4_fused_rows(const struct mp_gpu *gpu, enum mp_dtype dtype, int64_t
 /* ---- MatMul4Bit ---- */
 
 /* dequantize_4bit() in the weights' own type, cast to the gradient's */
-static void matmul_4bit_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
+static void matmul_4bit_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g,
+                                 struct mp_tensor **out)
 {
     const enum mp_dtype dtype = (enum mp_dtype)n->dtype;
     if (!mp_needs_input(n, 0))
@@ -246,15 +255,19 @@ static void matmul_4bit_backward(struct mp_runtime *rt, struct mp_node *n, struc
 static const struct mp_node_type matmul_4bit_type = {"MatMul4BitBackward", matmul_4bit_backward};
 
 /* _dequant_linear_fallback(): maxima, maxima plus their mean, weights */
-static struct mp_tensor *dequantise_and_multiply(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_quantized *q, struct mp_tensor *bias)
+static struct mp_tensor *dequantise_and_multiply(struct mp_runtime *rt, struct mp_tensor *x,
+                                                 const struct mp_quantized *q,
+                                                 struct mp_tensor *bias)
 {
     mp_keep(numbers(rt, q->n_maxima, MP_F32));
     mp_keep(numbers(rt, q->n_maxima, MP_F32));
-    struct mp_tensor *const weight = mp_keep(mp_empty(rt, MP_SHAPE(q->out, q->in), (enum mp_dtype)x->dtype));
+    struct mp_tensor *const weight =
+        mp_keep(mp_empty(rt, MP_SHAPE(q->out, q->in), (enum mp_dtype)x->dtype));
     return mp_linear(rt, x, weight, bias);
 }
 
-static struct mp_tensor *matmul_4bit(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_quantized *q, struct mp_tensor *bias)
+static struct mp_tensor *matmul_4bit(struct mp_runtime *rt, struct mp_tensor *x,
+                                     const struct mp_quantized *q, struct mp_tensor *bias)
 {
     struct mp_scope scope = mp_begin(rt, "matmul_4bit", MP_TENSORS(x, bias));
     struct mp_node *const n = mp_node_new(rt, &matmul_4bit_type, MP_TENSORS(x, bias));
@@ -269,9 +282,10 @@ static struct mp_tensor *matmul_4bit(struct mp_runtime *rt, struct mp_tensor *x,
     }
     shape.d[shape.n - 1] = q->out;
     rt->grad_enabled = false;
-    struct mp_tensor *const out = rows <= mp_nf4_fused_rows(rt->gpu, (enum mp_dtype)x->dtype, q->out, q->in)
-                                      ? mp_empty(rt, shape, (enum mp_dtype)x->dtype)
-                                      : dequantise_and_multiply(rt, x, q, bias);
+    struct mp_tensor *const out =
+        rows <= mp_nf4_fused_rows(rt->gpu, (enum mp_dtype)x->dtype, q->out, q->in)
+            ? mp_empty(rt, shape, (enum mp_dtype)x->dtype)
+            : dequantise_and_multiply(rt, x, q, bias);
     rt->grad_enabled = grad_enabled;
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
@@ -292,7 +306,8 @@ static void cast_bias(struct mp_runtime *rt, struct mp_tensor *bias, enum mp_dty
     mp_tensor_unref(rt, cast);
 }
 
-struct mp_tensor *mp_nf4_apply(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+struct mp_tensor *mp_nf4_apply(struct mp_runtime *rt, struct mp_tensor *x,
+                               const struct mp_linear_layer *layer)
 {
     const struct mp_quantized *const q = layer->quantized;
     const enum mp_dtype dtype = (enum mp_dtype)x->dtype;

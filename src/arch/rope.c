@@ -10,8 +10,9 @@
 static const struct mp_value *parameters_of(const struct mp_value *config)
 {
     const struct mp_value *const parameters = mp_value_get(config, "rope_parameters");
-    const struct mp_value *const given =
-        parameters && parameters->kind == MP_OBJECT ? parameters : mp_value_get(config, "rope_scaling");
+    const struct mp_value *const given = parameters && parameters->kind == MP_OBJECT
+                                             ? parameters
+                                             : mp_value_get(config, "rope_scaling");
     return given && given->kind == MP_OBJECT ? given : NULL;
 }
 
@@ -26,7 +27,8 @@ static const char *type_of(const struct mp_value *parameters)
     return "default";
 }
 
-static int64_t original_positions(const struct mp_value *config, const struct mp_value *parameters, int64_t positions)
+static int64_t original_positions(const struct mp_value *config, const struct mp_value *parameters,
+                                  int64_t positions)
 {
     static const char key[] = "original_max_position_embeddings";
     const struct mp_value *value = parameters ? mp_value_get(parameters, key) : NULL;
@@ -40,25 +42,34 @@ void mp_rope_configure(struct mp_config *c, struct mp_rope_config *rope, int64_t
     static const struct {
         const char *name;
         enum mp_rope_type type;
-    } known[] = {{"default", MP_ROPE_DEFAULT},   {"linear", MP_ROPE_LINEAR},     {"dynamic", MP_ROPE_DYNAMIC}, {"yarn", MP_ROPE_YARN},
-                 {"longrope", MP_ROPE_LONGROPE}, {"llama3", MP_ROPE_LLAMA3}, {"su", MP_ROPE_LONGROPE}};
-    const struct mp_value *const config = c->model->config, *const parameters = parameters_of(config);
+    } known[] = {{"default", MP_ROPE_DEFAULT},   {"linear", MP_ROPE_LINEAR},
+                 {"dynamic", MP_ROPE_DYNAMIC},   {"yarn", MP_ROPE_YARN},
+                 {"longrope", MP_ROPE_LONGROPE}, {"llama3", MP_ROPE_LLAMA3},
+                 {"su", MP_ROPE_LONGROPE}};
+    const struct mp_value *const config = c->model->config, *const parameters =
+                                                                parameters_of(config);
     const char *const name = type_of(parameters);
     *rope = (struct mp_rope_config){.positions = positions,
-                                    .original_positions = original_positions(config, parameters, positions)};
+                                    .original_positions =
+                                        original_positions(config, parameters, positions)};
     for (size_t i = 0; i < MP_ARRAY_LEN(known); i++) {
         if (strcmp(name, known[i].name) == 0) {
             rope->type = known[i].type;
             return;
         }
     }
-    mp_config_problem(c, mp_value_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling",
-                      "rope_type '%.40s' is not one of default, linear, dynamic, yarn, longrope and llama3", name);
+    mp_config_problem(
+        c, mp_value_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling",
+        "rope_type '%.40s' is not one of default, linear, dynamic, yarn, longrope and llama3",
+        name);
 }
 
 /* ---- expressions ---- */
 
-static struct mp_tensor *numbers(struct mp_runtime *rt, int64_t n, enum mp_dtype dtype) { return mp_empty(rt, MP_SHAPE(n), dtype); }
+static struct mp_tensor *numbers(struct mp_runtime *rt, int64_t n, enum mp_dtype dtype)
+{
+    return mp_empty(rt, MP_SHAPE(n), dtype);
+}
 
 /* The result of an operator that takes over its operand. */
 static struct mp_tensor *next(struct mp_runtime *rt, struct mp_tensor *operand)
@@ -100,7 +111,8 @@ static struct mp_tensor *inverse(struct mp_runtime *rt, struct mp_tensor *x)
     return result;
 }
 
-/* compute_default_rope_parameters counts in float32 at once; linear and dynamic scale in place or scale the base */
+/* compute_default_rope_parameters counts in float32 at once; linear and dynamic scale in place or
+ * scale the base */
 static struct mp_tensor *plain(struct mp_runtime *rt, int64_t n, bool integers)
 {
     return inverse(rt, power(rt, exponents(rt, n, true, integers), true));
@@ -108,18 +120,23 @@ static struct mp_tensor *plain(struct mp_runtime *rt, int64_t n, bool integers)
 
 static struct mp_tensor *llama3(struct mp_runtime *rt, int64_t n)
 {
-    struct mp_tensor *frequencies = NULL, *wavelength = NULL, *scaled = NULL, *smooth = NULL, *smoothed = NULL, *medium = NULL;
+    struct mp_tensor *frequencies = NULL, *wavelength = NULL, *scaled = NULL, *smooth = NULL,
+                     *smoothed = NULL, *medium = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &frequencies, plain(rt, n, true));
     mp_let(&f, &wavelength, divide_number_by(rt, frequencies));
-    struct mp_tensor *const is_low = numbers(rt, n, MP_BOOL), *const divided = numbers(rt, n, MP_F32);
-    mp_let(&f, &scaled, numbers(rt, n, MP_F32)); /* where(wavelen > low, inv_freq / factor, inv_freq) */
+    struct mp_tensor *const is_low = numbers(rt, n, MP_BOOL), *const divided =
+                                                                  numbers(rt, n, MP_F32);
+    mp_let(&f, &scaled,
+           numbers(rt, n, MP_F32)); /* where(wavelen > low, inv_freq / factor, inv_freq) */
     mp_discard(rt, is_low);
     mp_discard(rt, divided);
     mp_let(&f, &smooth, next(rt, next(rt, divide_number_by(rt, wavelength))));
     /* (1 - smooth) * scaled / factor + smooth * scaled */
-    struct mp_tensor *const left = next(rt, next(rt, numbers(rt, n, MP_F32))), *const right = numbers(rt, n, MP_F32);
+    struct mp_tensor *const left = next(rt, next(rt, numbers(rt, n, MP_F32))), *const right =
+                                                                                   numbers(rt, n,
+                                                                                           MP_F32);
     mp_let(&f, &smoothed, numbers(rt, n, MP_F32));
     mp_discard(rt, left);
     mp_discard(rt, right);
@@ -140,7 +157,9 @@ static struct mp_tensor *llama3(struct mp_runtime *rt, int64_t n)
 /* 1 - clamp((arange(n) - low) / (high - low), 0, 1) */
 static struct mp_tensor *ramp(struct mp_runtime *rt, int64_t n)
 {
-    struct mp_tensor *const line = next(rt, next(rt, numbers(rt, n, MP_F32))), *const clamped = numbers(rt, n, MP_F32);
+    struct mp_tensor *const line = next(rt, next(rt, numbers(rt, n, MP_F32))), *const clamped =
+                                                                                   numbers(rt, n,
+                                                                                           MP_F32);
     mp_discard(rt, line);
     return next(rt, clamped);
 }
@@ -155,7 +174,8 @@ static struct mp_tensor *yarn(struct mp_runtime *rt, int64_t n)
     mp_let(&f, &interpolated, inverse(rt, numbers(rt, n, MP_F32)));
     mp_let(&f, &factor, ramp(rt, n));
     /* interpolated * (1 - factor) + extrapolated * factor */
-    struct mp_tensor *const left = next(rt, numbers(rt, n, MP_F32)), *const right = numbers(rt, n, MP_F32);
+    struct mp_tensor *const left = next(rt, numbers(rt, n, MP_F32)), *const right =
+                                                                         numbers(rt, n, MP_F32);
     struct mp_tensor *const result = numbers(rt, n, MP_F32);
     mp_discard(rt, left);
     mp_discard(rt, right);
@@ -190,7 +210,8 @@ static struct mp_tensor *compute(struct mp_runtime *rt, enum mp_rope_type type, 
 
 static void record_frequencies(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *t)
 {
-    const struct mp_value *const config = net->run->model->config, *const parameters = parameters_of(config);
+    const struct mp_value *const config = net->run->model->config, *const parameters =
+                                                                       parameters_of(config);
     double theta = 10000;
     if (!parameters || !mp_value_number(mp_value_get(parameters, "rope_theta"), &theta))
         mp_value_number(mp_value_get(config, "rope_theta"), &theta);
@@ -198,7 +219,8 @@ static void record_frequencies(struct mp_runtime *rt, const struct mp_net *net, 
               MP_ATTRIBUTES(mp_number("theta", theta), mp_text("rope_type", type_of(parameters))));
 }
 
-void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net, const struct mp_rope_config *config, int64_t dim, struct mp_rope *rope)
+void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net,
+                 const struct mp_rope_config *config, int64_t dim, struct mp_rope *rope)
 {
     const struct mp_shape half = MP_SHAPE(dim / 2);
     *rope = (struct mp_rope){.config = *config, .dim = dim, .cached_positions = config->positions};
@@ -211,7 +233,7 @@ void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net, const struct m
     rt->category = MP_CATEGORY_BUFFER;
     rope->frequencies = mp_buffer_register(rt, mp_take(rt, compute(rt, config->type, dim / 2)));
     record_frequencies(rt, net, rope->frequencies);
-    rope->original = mp_buffer(rt, half, MP_F32);               /* original_inv_freq, a clone */
+    rope->original = mp_buffer(rt, half, MP_F32);       /* original_inv_freq, a clone */
     mp_discard(rt, compute(rt, config->type, dim / 2)); /* _init_weights computes it once more */
     rt->category = MP_CATEGORY_TEMPORARY;
 }
@@ -225,18 +247,23 @@ static void replace(struct mp_runtime *rt, struct mp_rope *rope, struct mp_tenso
 }
 
 /* seq_len > bound, looked at by Python */
-static void compare(struct mp_runtime *rt) { mp_scratch(rt, 1); }
+static void compare(struct mp_runtime *rt)
+{
+    mp_scratch(rt, 1);
+}
 
 /* max(position_ids) + 1; owned */
 static struct mp_tensor *sequence_length(struct mp_runtime *rt, struct mp_tensor *position_ids)
 {
-    struct mp_tensor *const largest = mp_reduce(rt, position_ids, (1u << position_ids->shape.n) - 1, false);
+    struct mp_tensor *const largest =
+        mp_reduce(rt, position_ids, (1u << position_ids->shape.n) - 1, false);
     struct mp_tensor *const length = mp_take(rt, mp_empty(rt, MP_SCALAR, MP_I64));
     mp_discard(rt, largest);
     return length;
 }
 
-/* _compute_dynamic_ntk_parameters for a length that is a tensor, and so is the base that follows from it */
+/* _compute_dynamic_ntk_parameters for a length that is a tensor, and so is the base that follows
+ * from it */
 static struct mp_tensor *grow(struct mp_runtime *rt, const struct mp_rope *rope)
 {
     struct mp_tensor *longest = NULL, *base = NULL;
@@ -256,8 +283,10 @@ static struct mp_tensor *grow(struct mp_runtime *rt, const struct mp_rope *rope)
     return mp_leave(&f, inverse(rt, power(rt, exponents(rt, rope->dim / 2, false, true), false)));
 }
 
-/* A longer sequence than ever before gives new frequencies; back in the model's own range, the original ones return. */
-static void update_dynamic(struct mp_runtime *rt, struct mp_rope *rope, struct mp_tensor *length, int64_t seq)
+/* A longer sequence than ever before gives new frequencies; back in the model's own range, the
+ * original ones return. */
+static void update_dynamic(struct mp_runtime *rt, struct mp_rope *rope, struct mp_tensor *length,
+                           int64_t seq)
 {
     compare(rt);
     if (seq > rope->cached_positions) {
@@ -291,7 +320,9 @@ void mp_rope_update(struct mp_runtime *rt, struct mp_rope *rope, struct mp_tenso
         update_dynamic(rt, rope, length, seq);
     } else {
         compare(rt);
-        replace(rt, rope, seq > rope->config.original_positions ? longrope(rt, rope->dim / 2) : rope->original);
+        replace(rt, rope,
+                seq > rope->config.original_positions ? longrope(rt, rope->dim / 2)
+                                                      : rope->original);
     }
     mp_tensor_unref(rt, length);
     rt->grad_enabled = grad_enabled;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inverse frequencies of rotary embeddings, plain or scaled (transformers.modeling_rope_utils): what
- * computing them takes, and who computes them again while it trains.
+ * Inverse frequencies of rotary embeddings, plain or scaled (transformers.modeling_rope_utils):
+ * what computing them takes, and who computes them again while it trains.
  */
 #ifndef MP_ARCH_ROPE_H
 #define MP_ARCH_ROPE_H
@@ -30,12 +30,13 @@ void mp_rope_configure(struct mp_config *c, struct mp_rope_config *rope, int64_t
 struct mp_rope {
     struct mp_rope_config config;
     struct mp_tensor *frequencies, *original;
-    struct mp_tensor *cached; /* dynamic: the longest sequence so far, once it outgrew the model's */
+    struct mp_tensor
+        *cached; /* dynamic: the longest sequence so far, once it outgrew the model's */
     int64_t cached_positions;
     int64_t dim;
 };
-void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net, const struct mp_rope_config *config,
-                 int64_t dim, struct mp_rope *rope);
+void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net,
+                 const struct mp_rope_config *config, int64_t dim, struct mp_rope *rope);
 /** dynamic_rope_update: at each forward, before the tables are made. */
 void mp_rope_update(struct mp_runtime *rt, struct mp_rope *rope, struct mp_tensor *position_ids);
 

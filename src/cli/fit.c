@@ -31,7 +31,7 @@ static const struct mp_option options[] = {
     {.name = "svg", .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct fit_options, svg), .group = "Output",
      .help = "write the timeline as a picture"},
     {.name = "color", .argument = "WHEN", .kind = MP_OPTION_CHOICE, .target = offsetof(struct fit_options, color), .group = "Output",
-     .help = "auto, always or never (default auto)", .values = "auto|always|never"},
+     .help = "when to use colour (default: auto)", .values = "auto|always|never"},
 };
 
 const struct mp_command mp_command_fit = {

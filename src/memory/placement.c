@@ -293,8 +293,9 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
 
 /*
  * Measured with recordings of FSDP2 through a process group that moves nothing, two of which get that far: one more such gap lies here.
- * With it, with the pool of streams, and with the module of cuDNN's backward pass, all 178 segments of the run whose addresses were
- * recorded lie in the order in which the driver put them, and all 7,889 blocks in the segments where PyTorch had them.
+ * With it, with the pool of streams, and with the module of cuDNN's backward pass, the 178 segments of the run whose addresses were
+ * recorded (tests/data/parallel/segments.txt) lie, pool by pool, in the order in which the driver put them, and all 7,889 blocks in the
+ * segments where PyTorch had them.
  */
 #define PROCESS_GROUP_GAP (PROCESS_RANGE + 608 * MP_MIB)
 

@@ -140,7 +140,7 @@ static bool max_split(struct mp_run *run, char *setting, size_t size)
 
 static bool with_buckets(const struct mp_run *run) { return run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1; }
 
-/* "--ddp '{...}'" with every argument that is not PyTorch's default. */
+/* "--ddp '{...}'" with every argument that is not the default. */
 static void ddp_setting(const struct mp_run *run, char *setting, size_t size)
 {
     const struct mp_ddp_options *ddp = &run->ddp;
@@ -241,18 +241,23 @@ static bool deepspeed_2(struct mp_run *run, char *setting, size_t size) { return
 
 static bool deepspeed_3(struct mp_run *run, char *setting, size_t size) { return deepspeed_stage(run, 3, setting, size); }
 
-static const char *yes_no(bool yes) { return yes ? "true" : "false"; }
-
+/* "--fsdp '{...}'" likewise. */
 static void fsdp_setting(const struct mp_run *run, char *setting, size_t size)
 {
     const struct mp_fsdp_options *fsdp = &run->fsdp;
-    char reshard[24];
+    char space[160];
+    struct mp_strbuf text = {space, 0, sizeof space, false};
     if (fsdp->reshard_to > 0)
-        snprintf(reshard, sizeof reshard, "%" PRId64, fsdp->reshard_to);
-    else
-        snprintf(reshard, sizeof reshard, "%s", yes_no(!fsdp->keep_unsharded));
-    snprintf(setting, size, "--fsdp '{reshard_after_forward: %s, mixed_precision: %s, offload: %s, replicas: %" PRId64 "}'", reshard,
-             yes_no(fsdp->mixed_precision), yes_no(fsdp->offload), fsdp->replicas);
+        mp_strbuf_addf(&text, ", reshard_after_forward: %" PRId64, fsdp->reshard_to);
+    else if (fsdp->keep_unsharded)
+        mp_strbuf_addstr(&text, ", reshard_after_forward: false");
+    if (fsdp->mixed_precision)
+        mp_strbuf_addstr(&text, ", mixed_precision: true");
+    if (fsdp->offload)
+        mp_strbuf_addstr(&text, ", offload: true");
+    if (fsdp->replicas > 1)
+        mp_strbuf_addf(&text, ", replicas: %" PRId64, fsdp->replicas);
+    snprintf(setting, size, "--fsdp '{%.140s}'", text.len ? mp_strbuf_text(&text) + 2 : "reshard_after_forward: true");
 }
 
 static bool reshard(struct mp_run *run, char *setting, size_t size)

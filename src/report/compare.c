@@ -443,10 +443,10 @@ static void text_summary(const struct mp_comparison *c, struct mp_strbuf *out)
     }
     mp_strbuf_addf(out, "\n%" PRIu64 " lines: %" PRIu64 " predicted, %" PRIu64 " not supported, %" PRIu64 " with errors", c->n_lines, c->n_ok,
                    c->n_unsupported, c->n_failed);
-    if (c->n_late)
-        mp_strbuf_addf(out, "; in %" PRIu64 " the first bucket lived on (late)", c->n_late);
     if (c->n_died_unseen)
         mp_strbuf_addf(out, "; %" PRIu64 " died that were predicted to fit", c->n_died_unseen);
+    if (c->n_late)
+        mp_strbuf_addf(out, "\nlate: %" PRIu64 " in which the first bucket outlived its rebuild, which timing decides", c->n_late);
     mp_strbuf_addstr(out, "\n\n");
     mp_table_write(table, out, 2);
     mp_table_free(table);

@@ -293,7 +293,7 @@ static void write_parts(const struct page *p)
     draw_card(p, parts, n, total);
     mp_html_table(p->out, "parts", "By category", "|part|#bytes|#exact|#share");
     for (size_t i = 0; i < n; i++) {
-        char key[32];
+        char key[48];
         snprintf(key, sizeof key, "parts.%zu.bytes", i);
         mp_strbuf_addstr(p->out, "<tr><td>");
         mp_html_swatch(p->out, band_of_part(&parts[i]));

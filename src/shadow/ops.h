@@ -75,6 +75,8 @@ void mp_split(struct mp_runtime *rt, struct mp_tensor *x, int n, int dim, struct
 void mp_split_sizes(struct mp_runtime *rt, struct mp_tensor *x, int n, const int64_t *sizes, int dim, struct mp_tensor **out);
 /** x[..., ::2] */
 struct mp_tensor *mp_every_other(struct mp_runtime *rt, struct mp_tensor *x);
+/** x[i] */
+struct mp_tensor *mp_select_row(struct mp_runtime *rt, struct mp_tensor *x, int64_t i);
 /** x[:, 0] */
 struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_clone(struct mp_runtime *rt, struct mp_tensor *x);
@@ -142,6 +144,10 @@ uint64_t mp_sort_temp(int64_t n, int key_bits);
 
 /** x[index], rows. */
 struct mp_tensor *mp_index_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index);
+/** x[first, second]: one element, or row of further dimensions, per pair. */
+struct mp_tensor *mp_index_pairs(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *first, struct mp_tensor *second);
+/** x.index_add_(0, index, source): in place. */
+void mp_index_add_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index, struct mp_tensor *source);
 /** x.gather(-1, index) */
 struct mp_tensor *mp_gather(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index);
 struct mp_tensor *mp_masked_fill(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *mask);

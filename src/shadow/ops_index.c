@@ -32,6 +32,76 @@ static void index_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
 }
 static const struct mp_node_type index_type = {"IndexBackward0", index_backward};
 
+/* The same for two indices: each is wrapped and multiplied, the second joins the first in place. */
+static void index_pairs_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g,
+                                 struct mp_tensor **out)
+{
+    const int64_t count = mp_numel(mp_saved_tensor(n, 0));
+    const uint64_t bytes = 8 * (uint64_t)count;
+    struct mp_storage *linear = NULL, *sorted[3];
+    out[0] = mp_empty(rt, n->shape, (enum mp_dtype)g[0]->dtype);
+    for (int i = 0; i < 2; i++) {
+        struct mp_storage *wrapped = mp_storage_new(rt, bytes), *strided = mp_storage_new(rt, bytes);
+        mp_storage_unref(rt, wrapped);
+        if (i == 0)
+            linear = strided;
+        else
+            mp_storage_unref(rt, strided);
+    }
+    for (int i = 0; i < 3; i++)
+        sorted[i] = mp_storage_new(rt, bytes);
+    mp_scratch(rt, mp_sort_temp(count, bits_of(n->shape.d[0] * n->shape.d[1] - 1)));
+    for (int i = 2; i >= 0; i--)
+        mp_storage_unref(rt, sorted[i]);
+    mp_storage_unref(rt, linear);
+}
+static const struct mp_node_type index_pairs_type = {"IndexBackward0", index_pairs_backward};
+
+struct mp_tensor *mp_index_pairs(struct mp_runtime *rt, struct mp_tensor *x,
+                                 struct mp_tensor *first, struct mp_tensor *second)
+{
+    struct mp_scope scope = mp_begin(rt, "index", MP_TENSORS(x, first, second));
+    struct mp_node *n = mp_node_new(rt, &index_pairs_type, MP_TENSORS(x));
+    struct mp_shape shape = first->shape;
+    mp_save(rt, n, first);
+    mp_save(rt, n, second);
+    for (int i = 2; i < x->shape.n; i++)
+        shape.d[shape.n++] = x->shape.d[i];
+    struct mp_tensor *out = mp_empty(rt, shape, (enum mp_dtype)x->dtype);
+    if (n)
+        n->shape = x->shape;
+    mp_track(rt, n, out);
+    return mp_end(rt, &scope, out);
+}
+
+/* index_add_: the source's gradient is selected, x's passes */
+static void index_add_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g,
+                               struct mp_tensor **out)
+{
+    if (mp_needs_input(n, 0))
+        out[0] = g[0];
+    if (mp_needs_input(n, 1))
+        out[1] = mp_empty(rt, n->shape, (enum mp_dtype)g[0]->dtype);
+}
+static const struct mp_node_type index_add_type = {"IndexAddBackward0", index_add_backward};
+
+void mp_index_add_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index,
+                          struct mp_tensor *source)
+{
+    struct mp_scope scope = mp_begin(rt, "index_add_", MP_TENSORS(x, index, source));
+    struct mp_node *const n = mp_node_new(rt, &index_add_type, MP_TENSORS(x, source));
+    mp_save(rt, n, index);
+    mp_save(rt, n, source);
+    if (n) {
+        struct mp_node *const before = x->grad_fn;
+        n->shape = source->shape;
+        mp_track(rt, n, x);
+        if (before)
+            mp_node_unref(rt, before);
+    }
+    mp_end(rt, &scope, NULL);
+}
+
 struct mp_tensor *mp_index_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *index)
 {
     struct mp_scope scope = mp_begin(rt, "index", MP_TENSORS(x, index));

@@ -389,6 +389,19 @@ struct mp_tensor *mp_every_other(struct mp_runtime *rt, struct mp_tensor *x)
 
 static const struct mp_node_type select_type = {"SelectBackward0", slice_backward};
 
+struct mp_tensor *mp_select_row(struct mp_runtime *rt, struct mp_tensor *x, int64_t i)
+{
+    struct mp_shape shape = {.n = x->shape.n - 1};
+    int64_t stride[MP_MAX_DIMS] = {0};
+    for (int d = 1; d < x->shape.n; d++) {
+        shape.d[d - 1] = x->shape.d[d];
+        stride[d - 1] = x->stride[d];
+    }
+    struct mp_tensor *out = make_view(rt, x, shape, stride, &select_type, NULL);
+    out->offset += i * x->stride[0];
+    return end_view(rt, x, out);
+}
+
 struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x)
 {
     struct mp_shape shape = {.n = x->shape.n - 1, .d = {x->shape.d[0]}};

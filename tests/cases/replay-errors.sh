@@ -10,3 +10,5 @@ memplan replay one.txt --conf max_split_size:128; echo "exit $?"
 memplan replay one.txt --conf backend:cudaMallocAsync; echo "exit $?"
 memplan replay one.txt --torch 1.9; echo "exit $?"
 memplan replay one.txt --torch 2.0 --conf expandable_segments:True; echo "exit $?"
+head -c 20000 "$OLDPWD/tests/data/traces/m-002-tinyllama-1.1b.txt.gz" >cut.txt.gz
+memplan replay cut.txt.gz; echo "exit $?"

@@ -145,7 +145,8 @@ static const struct {
     {"model: gpt-neo-1.3b, use_cache: true", "use_cache: not supported for gpt_neo"},
     {"model: t5-base, attention_mask: true", "attention_mask: not supported for t5"},
     {"model: vit-base, attention_mask: padded", "attention_mask: not supported for vit"},
-    {"model: bert-base, framework: hf-trainer", "the Trainer is not supported for bert"},
+    {"model: vit-base, framework: hf-trainer", "the Trainer is not supported for vit"},
+    {"model: t5-base, loss: chunked", "loss: \"chunked\" is not supported for t5"},
 };
 
 START_TEST(an_option_that_a_family_lacks_is_told)

@@ -81,6 +81,15 @@ static const char *const options[] = {
     "framework: hf-trainer, attention_mask: padded, training_arguments: {fp16: true, "
     "gradient_checkpointing: true, gradient_accumulation_steps: 2}",
     "precision: amp-fp16, optimizer: adamw-8bit, lora: {targets: all-linear}",
+    "precision: amp-bf16, loss: chunked, release_outputs: true",
+    "precision: bf16, loss: fused, accumulate: 2",
+    "precision: amp-fp16, loss: fused, lora: {targets: all-linear}",
+    "precision: amp-fp16, optimizer: muon, clip_grad_norm: true",
+    "precision: bf16, quantization: nf4, lora: {targets: all-linear, rank: 4, dropout: 0.1}",
+    "precision: amp-fp16, quantization: nf4, checkpoint: full, lora: {targets: all-linear}",
+    "precision: bf16, experts: eager, expert_imbalance: 1.5",
+    "precision: amp-bf16, experts: eager, checkpoint: full",
+    "framework: hf-trainer, training_arguments: {fp16: true, gradient_accumulation_steps: 2}",
 };
 
 static struct mp_job job;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The event sequence of whole training steps against recordings, allocation by
- * allocation: labelled logs of two-layer models of every family, and traces of
- * three steps of full models.
+ * allocation: labelled logs of two-layer models of every family, traces of
+ * three steps of full models, and two-layer models of what else can be asked for:
+ * losses without logits, 4-bit weights, scaled rotary embeddings, other optimizers.
  */
 #include <check.h>
 #include <dirent.h>
@@ -23,7 +24,7 @@ enum { MAX_PATHS = 512, PATH_SIZE = 160 };
 static struct paths {
     char names[MAX_PATHS][PATH_SIZE];
     int n;
-} logs, traces;
+} logs, traces, variants;
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -211,6 +212,51 @@ START_TEST(a_trace_is_reproduced)
 }
 END_TEST
 
+/* What dies when the loop is left is not part of a step. */
+static void leave_out_the_end(struct recording *r)
+{
+    while (r->log.n > 0 && !r->log.events[r->log.n - 1].alloc)
+        r->log.n--;
+    while (r->program.n_events > 0 &&
+           r->program.events[r->program.n_events - 1].kind != MP_EVENT_ALLOC)
+        r->program.n_events--;
+}
+
+/* The spec stands in the trace. */
+START_TEST(a_variant_is_reproduced)
+{
+    static struct mp_job job;
+    struct recording r = {.difference = MP_STRBUF_INIT};
+    struct mp_run_source source;
+    mp_arena_init(&r.arena);
+    mp_program_init(&r.program);
+    ck_assert_msg(event_log_read_trace(&r.arena, variants.names[_i], &r.log, &r.err), "%s: %s",
+                  variants.names[_i], r.err.text);
+    const struct mp_value *const spec = mp_value_get(r.log.config, "run");
+    ck_assert_ptr_nonnull(spec);
+    mp_run_source_init(&source, &r.arena);
+    ck_assert_msg(mp_run_source_object(&source, variants.names[_i], spec, &r.err) ==
+                      MEMPLAN_STATUS_OK,
+                  "%s", r.err.text);
+    const struct mp_run *const run = mp_run_resolve(&source, &r.err);
+    ck_assert_msg(run != NULL, "%s: %s", variants.names[_i], r.err.text);
+    ck_assert_int_eq(mp_job_open(&job, run, &r.program, &r.err), MEMPLAN_STATUS_OK);
+    ck_assert_int_eq(mp_job_build(&job), MEMPLAN_STATUS_OK);
+    for (int64_t i = 0; i < run->iterations; i++)
+        ck_assert_int_eq(mp_job_step(&job), MEMPLAN_STATUS_OK);
+    leave_out_the_end(&r);
+    ck_assert_msg(is_same(&r), "%s %s", variants.names[_i], mp_strbuf_text(&r.difference));
+    mp_job_close(&job);
+    close_recording(&r);
+}
+END_TEST
+
+START_TEST(there_are_variants)
+{
+    ck_assert_int_ge(variants.n, 33);
+}
+END_TEST
+
 Suite *suite_events(void)
 {
     Suite *const suite = suite_create("events");
@@ -219,6 +265,7 @@ Suite *suite_events(void)
     find(&logs, "tests/data/labelled-options");
     find(&logs, "tests/data/labelled-trainer");
     find(&traces, "tests/data/traces");
+    find(&variants, "tests/data/traces-variants");
     tcase_add_test(compared, every_family_has_a_log);
     tcase_add_test(compared, a_changed_size_is_found);
     tcase_add_test(compared, a_missing_free_is_found);
@@ -232,5 +279,9 @@ Suite *suite_events(void)
     tcase_set_timeout(traced, 60);
     tcase_add_loop_test(traced, a_trace_is_reproduced, 0, traces.n);
     suite_add_tcase(suite, traced);
+    TCase *const varied = tcase_create("variants");
+    tcase_add_test(varied, there_are_variants);
+    tcase_add_loop_test(varied, a_variant_is_reproduced, 0, variants.n);
+    suite_add_tcase(suite, varied);
     return suite;
 }

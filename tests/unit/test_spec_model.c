@@ -113,7 +113,7 @@ START_TEST(problems_are_listed_together)
     mp_config_problem(&c, "heads", "%d does not divide %d", 5, 768);
     ck_assert_int_eq(c.n_problems, 4);
     static const char *const says[] = {
-        "p: 1 is not a probability", "; ", "tie: 1 is neither true nor false",
+        "p: 1.0 is not a probability", "; ", "tie: 1 is neither true nor false",
         "act: \"swish9\" is not one of gelu or silu", "heads: 5 does not divide 768"};
     for (size_t i = 0; i < MP_ARRAY_LEN(says); i++)
         ck_assert_msg(strstr(err.text, says[i]) != NULL, "no '%s' in: %s", says[i], err.text);
