@@ -141,7 +141,9 @@ static void write_verdict(const struct page *p)
         mp_strbuf_addstr(p->out, "<p>Close: what lies outside the allocator was never measured on this card; at the upper end of its "
                                  "range it does not fit.</p>\n");
     write_max_batch(p);
-    mp_strbuf_addstr(p->out, "<p class=\"soft\">Exact for profile ");
+    mp_strbuf_addstr(p->out, "<p class=\"soft\">");
+    mp_run_describe_claim(e->run, p->out);
+    mp_strbuf_addstr(p->out, " profile ");
     mp_html_text(p->out, e->run->profile->name);
     mp_strbuf_addstr(p->out, ": ");
     mp_html_text(p->out, e->run->profile->description);

@@ -85,6 +85,10 @@ static void write_oom(const struct mp_fit_report *report, struct mp_strbuf *out)
     mp_strbuf_addstr(out, "; ");
     mp_bytes_format(out, oom->reserved_bytes < e->available_bytes ? e->available_bytes - oom->reserved_bytes : 0);
     mp_strbuf_addstr(out, " of the card can still be taken,\n  ");
+    if (oom->free_bytes == 0) {
+        mp_strbuf_addstr(out, "nothing that is reserved is free.\n");
+        return;
+    }
     mp_bytes_format(out, oom->free_bytes);
     mp_strbuf_addstr(out, " is reserved and free, in pieces of at most ");
     mp_bytes_format(out, oom->largest_free_bytes);
@@ -201,7 +205,7 @@ static void write_parts(const struct mp_fit_report *report, struct mp_strbuf *ou
         percent_cell(table, parts[i].bytes, total);
     }
     mp_table_rule(table);
-    mp_table_cell(table, "device used");
+    mp_table_cell(table, report->evaluation->oom ? "device used then" : "device used");
     bytes_cell(table, total);
     exact_cell(table, total);
     mp_table_cell(table, "100.0 %%");
@@ -372,7 +376,8 @@ void mp_report_fit_text(const struct mp_fit_report *report, struct mp_strbuf *ou
     mp_strbuf_addstr(out, "\n\n");
     write_max_batch(report, out);
     write_verdict(report, out);
-    mp_strbuf_addf(out, "Exact for profile %s: %s.\n", run->profile->name, run->profile->description);
+    mp_run_describe_claim(run, out);
+    mp_strbuf_addf(out, " profile %s: %s.\n", run->profile->name, run->profile->description);
     write_numbers(report, out);
     write_ranks(report, out);
     write_parts(report, out);

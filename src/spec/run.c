@@ -1516,6 +1516,17 @@ void mp_run_describe_assumed(const struct mp_run *run, struct mp_strbuf *out)
     mp_strbuf_release(&off);
 }
 
+void mp_run_describe_claim(const struct mp_run *run, struct mp_strbuf *out)
+{
+    if (run->experts == MP_EXPERTS_GROUPED)
+        mp_strbuf_addstr(out, "Exact for");
+    else if (run->expert_imbalance > 1.0)
+        mp_strbuf_addf(out, "A bound, for at most %g times the mean of tokens on an expert, with",
+                       run->expert_imbalance);
+    else
+        mp_strbuf_addstr(out, "For balanced routing, with");
+}
+
 static void write_model(const struct mp_run *run, struct mp_json_writer *w)
 {
     if (run->model_value != NULL && run->model_value->kind == MP_STRING)

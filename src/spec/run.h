@@ -226,6 +226,9 @@ bool mp_run_is_given(const struct mp_run *run, enum mp_run_key key);
 void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_strbuf *out);
 /** "batch 1, seq 2048, ...; off: tf32, ...": every value that was assumed. */
 void mp_run_describe_assumed(const struct mp_run *run, struct mp_strbuf *out);
+/** What the figures are: "Exact for", or for experts one by one that they hold for balanced routing or
+ * bound an imbalance. A profile's name follows. */
+void mp_run_describe_claim(const struct mp_run *run, struct mp_strbuf *out);
 /** The whole run as a JSON object that mp_run_source_object() reads back to the same run; the model
  * inline when it was inline. */
 void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const char *key);

@@ -282,6 +282,27 @@ START_TEST(a_bound_holds_for_balanced_routing)
 }
 END_TEST
 
+static const struct {
+    const char *model, *keys, *claim;
+} claims[] = {
+    {LLAMA, "precision: bf16", "Exact for"},
+    {MIXTRAL, "precision: bf16", "Exact for"},
+    {MIXTRAL, "experts: eager", "For balanced routing, with"},
+    {MIXTRAL, "experts: eager, expert_imbalance: 1.5",
+     "A bound, for at most 1.5 times the mean of tokens on an expert, with"},
+};
+
+START_TEST(a_report_says_what_its_figures_are)
+{
+    struct mp_strbuf text = MP_STRBUF_INIT;
+    const struct mp_run *const run = resolve(claims[_i].model, claims[_i].keys);
+    ck_assert_ptr_nonnull(run);
+    mp_run_describe_claim(run, &text);
+    ck_assert_str_eq(mp_strbuf_text(&text), claims[_i].claim);
+    mp_strbuf_release(&text);
+}
+END_TEST
+
 START_TEST(balanced_routing_is_said)
 {
     const struct mp_run *const run = resolve(MIXTRAL, "experts: eager");
@@ -401,6 +422,7 @@ Suite *suite_variants(void)
     tcase_add_test(tcase, rows_add_up_whatever_the_imbalance);
     tcase_add_test(tcase, a_bound_holds_for_balanced_routing);
     tcase_add_test(tcase, balanced_routing_is_said);
+    tcase_add_loop_test(tcase, a_report_says_what_its_figures_are, 0, (int)MP_ARRAY_LEN(claims));
     tcase_add_test(tcase, muon_has_hidden_matrices_and_adamw_the_rest);
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(refusals, setup, teardown);
