@@ -51,7 +51,7 @@ validate() {
     timeout "$ONE" "$VALIDATE" "$command" "$WORK/$name.jsonl" "$@" -o "$WORK/result"
     code=$?
     [ $code -eq 0 ] || { status=1; echo "   $command $name $*: exit status $code"; }
-    [ -s "$WORK/result" ] && sed "s#$WORK/##g" "$WORK/result" >>"$results"
+    [ -s "$WORK/result" ] && sed "s#$WORK/##g; s#\"$OUT/#\"#g" "$WORK/result" >>"$results"
 }
 
 # ---- what is trained: 20 steps ----

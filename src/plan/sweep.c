@@ -264,7 +264,7 @@ struct candidate {
     const struct mp_run *run; /* NULL: decided already */
     const struct mp_model *shorter;
     struct mp_sweep_row *row;
-    const struct mp_value *lora, *trainer; /* of the grid */
+    uint64_t structure;
     size_t stream; /* which of the worker's folds */
 };
 
@@ -363,15 +363,20 @@ static bool ask_alike(const struct mp_run *a, const struct mp_run *b)
 
 /* ---- is folding right for this kind of run? ---- */
 
-/* What shapes the events of a run, sizes aside. */
-static uint64_t structure_of(const struct candidate *c)
+/* What shapes the events of a run, sizes aside: every value that the grid gives but those that are sizes, or the card's. */
+static uint64_t structure_of(const struct mp_value *const *values, const struct mp_run *run)
 {
-    const struct mp_run *const run = c->run;
-    const uint64_t parts[] = {(uint64_t)(uintptr_t)run->model, (uint64_t)(uintptr_t)run->profile, run->precision, run->attention, run->checkpoint, run->optimizer,
-                              (uint64_t)MP_MIN(run->accumulate, 3), (uint64_t)MP_MIN(run->iterations, 4), run->zero_grad_keep,
-                              run->release_outputs, run->use_cache, run->attention_mask, run->init_cpu, run->empty_cache_each_step,
-                              (uint64_t)(uintptr_t)c->lora, (uint64_t)(uintptr_t)c->trainer, run->clip_grad_norm, (uint64_t)run->gpu->compute_capability};
-    return hash_text(UINT64_C(0xcbf29ce484222325), (const char *)parts, sizeof parts);
+    const uint64_t parts[] = {(uint64_t)run->precision, (uint64_t)MP_MIN(run->accumulate, 3), (uint64_t)MP_MIN(run->iterations, 4),
+                              (uint64_t)run->gpu->compute_capability};
+    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), (const char *)parts, sizeof parts);
+    for (int key = 0; key < MP_RUN_KEYS; key++) {
+        const bool sizes = key == MP_KEY_BATCH || key == MP_KEY_SEQ || key == MP_KEY_ACCUMULATE || key == MP_KEY_ITERATIONS;
+        const bool card = key == MP_KEY_GPU || key == MP_KEY_USED || key == MP_KEY_ALLOCATOR_LIMIT_BYTES || key == MP_KEY_ALLOCATOR_CONF;
+        const uintptr_t value = (uintptr_t)values[key]; /* lives as long as the grid */
+        if (!sizes && !card)
+            hash = hash_text(hash, (const char *)&value, sizeof value);
+    }
+    return hash;
 }
 
 static struct checked *find_checked(const struct worker *w, uint64_t structure)
@@ -419,11 +424,10 @@ static enum memplan_status check(struct worker *w, struct mp_fold *fold, const s
 
 static enum memplan_status record(struct worker *w, struct mp_fold *fold, const struct candidate *c, struct memplan_error *why)
 {
-    const uint64_t structure = structure_of(c);
-    struct checked *checked = find_checked(w, structure);
+    struct checked *checked = find_checked(w, c->structure);
     const bool is_new = checked == NULL;
     if (is_new)
-        checked = add_checked(w, structure);
+        checked = add_checked(w, c->structure);
     if (!checked)
         return mp_error_set(why, MEMPLAN_STATUS_NOMEM, "out of memory");
     fold->recorded.known = is_new ? NULL : checked->steps;
@@ -615,9 +619,8 @@ static bool find_candidates(struct worker *w, uint64_t group)
         mp_run_source_init(&source, &w->arena);
         mp_grid_source(grid, point, &source);
         source.like = base->run;
-        c->lora = source.values[MP_KEY_LORA];
-        c->trainer = source.values[MP_KEY_TRAINING_ARGUMENTS];
         c->run = mp_run_resolve(&source, &why);
+        c->structure = c->run ? structure_of(source.values, c->run) : 0;
         if (!c->run && !set_error(w, c, &why))
             return false;
         w->n_candidates++;
