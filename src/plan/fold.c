@@ -10,11 +10,16 @@ enum { FIRST = 0, SECOND = 1, THIRD = 2, LAST = MP_FOLD_BLOCKS - 1 };
 void mp_fold_release(struct mp_fold *f)
 {
     mp_requests_release(&f->recorded);
-    mp_program_release(&f->program);
     free(f->parts);
     free(f->births);
-    free(f->units);
     *f = (struct mp_fold){0};
+}
+
+void mp_fold_scratch_release(struct mp_fold_scratch *scratch)
+{
+    mp_program_release(&scratch->program);
+    free(scratch->units);
+    *scratch = (struct mp_fold_scratch){0};
 }
 
 /* ---- the short model ---- */
@@ -115,12 +120,12 @@ static bool reserve(void **array, uint32_t *capacity, uint32_t n, size_t size)
  * units[]: block of each request of the recorded stream. What dies outside the blocks goes with the block that made it, unless it
  * dies right after a block has run, as its input does when the output takes its name: then it goes with that block.
  */
-static void find_units(struct mp_fold *f)
+static void find_units(struct mp_fold *f, const struct mp_fold_scratch *scratch)
 {
     uint32_t n = 0;
     int running = -1; /* the block whose last request was the one before */
-    for (uint32_t i = 0; i < f->program.n_events && n < f->recorded.n_requests; i++) {
-        const struct mp_event *const e = &f->program.events[i];
+    for (uint32_t i = 0; i < scratch->program.n_events && n < f->recorded.n_requests; i++) {
+        const struct mp_event *const e = &scratch->program.events[i];
         const bool frees = e->kind == MP_EVENT_FREE;
         int unit = e->unit;
         if (e->kind == MP_EVENT_ALLOC)
@@ -133,7 +138,7 @@ static void find_units(struct mp_fold *f)
         else
             running = unit;
         if (is_request(e))
-            f->units[n++] = (int16_t)unit;
+            scratch->units[n++] = (int16_t)unit;
     }
 }
 
@@ -148,28 +153,28 @@ static bool is_step_end(const struct mp_requests *s, uint32_t at)
 }
 
 /* End of the stretch of one unit that begins at `first`. */
-static uint32_t stretch_end(const struct mp_fold *f, uint32_t first)
+static uint32_t stretch_end(const struct mp_fold *f, const int16_t *units, uint32_t first)
 {
     uint32_t end = first + 1;
-    while (end < f->recorded.n_requests && f->units[end] == f->units[first] && !is_step_end(&f->recorded, end))
+    while (end < f->recorded.n_requests && units[end] == units[first] && !is_step_end(&f->recorded, end))
         end++;
     return end;
 }
 
 /* A pass that begins at `first`: all blocks, one after the other, up or down. */
-static bool find_pass(const struct mp_fold *f, uint32_t first, struct mp_fold_part *part)
+static bool find_pass(const struct mp_fold *f, const int16_t *units, uint32_t first, struct mp_fold_part *part)
 {
-    const int16_t unit = f->units[first];
+    const int16_t unit = units[first];
     if (unit != FIRST && unit != LAST)
         return false;
     *part = (struct mp_fold_part){.pass = true, .backwards = unit == LAST};
     part->first[0] = first;
     for (int n = 0; n < MP_FOLD_BLOCKS; n++) {
         const uint32_t at = part->first[n];
-        if (at >= f->recorded.n_requests || f->units[at] != (part->backwards ? LAST - n : n) ||
+        if (at >= f->recorded.n_requests || units[at] != (part->backwards ? LAST - n : n) ||
             (n > 0 && is_step_end(&f->recorded, at)))
             return false;
-        part->first[n + 1] = stretch_end(f, at);
+        part->first[n + 1] = stretch_end(f, units, at);
     }
     return true;
 }
@@ -189,18 +194,18 @@ static void note_births(struct mp_fold *f, uint32_t index)
     }
 }
 
-static bool find_parts(struct mp_fold *f)
+static bool find_parts(struct mp_fold *f, const int16_t *units)
 {
     f->n_parts = 0;
     for (uint32_t at = 0; at < f->recorded.n_requests;) {
         if (!reserve((void **)&f->parts, &f->cap_parts, f->n_parts + 1, sizeof *f->parts))
             return false;
         struct mp_fold_part *const part = &f->parts[f->n_parts];
-        if (!find_pass(f, at, part)) {
-            const int16_t unit = f->units[at];
+        if (!find_pass(f, units, at, part)) {
+            const int16_t unit = units[at];
             if (unit == SECOND || unit == THIRD)
                 return false; /* an inner block does something that its neighbour does not */
-            *part = (struct mp_fold_part){.first = {at, stretch_end(f, at)}};
+            *part = (struct mp_fold_part){.first = {at, stretch_end(f, units, at)}};
         }
         at = part->first[part->pass ? MP_FOLD_BLOCKS : 1];
         note_births(f, f->n_parts++);
@@ -314,11 +319,11 @@ static uint64_t folded_peak(const struct mp_fold *f)
 /* Sizes that depend on the number of blocks, or blocks that the run tells apart. */
 static bool may_fold(const struct mp_run *run) { return run->checkpoint != MP_CHECKPOINT_LAYERS && !run->clip_grad_norm; }
 
-static enum memplan_status record(struct mp_fold *f, const struct mp_run *run, struct memplan_error *err)
+static enum memplan_status record(struct mp_fold *f, struct mp_program *program, const struct mp_run *run, struct memplan_error *err)
 {
-    f->program.n_events = f->program.n_phases = f->program.n_allocs = 0;
-    f->program.live_bytes = f->program.peak_bytes = f->program.peak_since_mark_bytes = 0;
-    return mp_requests_record_program(&f->recorded, run, &f->program, err);
+    program->n_events = program->n_phases = program->n_allocs = 0;
+    program->live_bytes = program->peak_bytes = program->peak_since_mark_bytes = 0;
+    return mp_requests_record_program(&f->recorded, run, program, err);
 }
 
 static uint64_t hash_requests(const struct mp_requests *s)
@@ -332,9 +337,9 @@ static uint64_t hash_requests(const struct mp_requests *s)
     return hash;
 }
 
-static enum memplan_status record_all(struct mp_fold *f, const struct mp_run *run, struct memplan_error *err)
+static enum memplan_status record_all(struct mp_fold *f, struct mp_program *program, const struct mp_run *run, struct memplan_error *err)
 {
-    const enum memplan_status status = record(f, run, err);
+    const enum memplan_status status = record(f, program, run, err);
     f->folded = false;
     f->peak_bytes = f->recorded.peak_bytes;
     f->hash = status ? 0 : hash_requests(&f->recorded);
@@ -342,28 +347,28 @@ static enum memplan_status record_all(struct mp_fold *f, const struct mp_run *ru
 }
 
 /* What was learnt of the short run's steps is not true of the whole's. */
-static enum memplan_status record_whole(struct mp_fold *f, const struct mp_run *run, struct memplan_error *err)
+static enum memplan_status record_whole(struct mp_fold *f, struct mp_program *program, const struct mp_run *run, struct memplan_error *err)
 {
     f->recorded.known = NULL;
-    return record_all(f, run, err);
+    return record_all(f, program, run, err);
 }
 
-enum memplan_status mp_fold_record(struct mp_fold *f, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err)
+enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err)
 {
     if (!shorter || !may_fold(run))
-        return record_all(f, run, err);
+        return record_all(f, &scratch->program, run, err);
     struct mp_run few = *run;
     few.model = shorter;
-    const enum memplan_status status = record(f, &few, err);
+    const enum memplan_status status = record(f, &scratch->program, &few, err);
     if (status)
         return status;
-    if (!reserve((void **)&f->births, &f->cap_births, f->program.n_allocs + 1, sizeof *f->births) ||
-        !reserve((void **)&f->units, &f->cap_units, f->recorded.n_requests + 1, sizeof *f->units))
+    if (!reserve((void **)&f->births, &f->cap_births, scratch->program.n_allocs + 1, sizeof *f->births) ||
+        !reserve((void **)&scratch->units, &scratch->cap_units, f->recorded.n_requests + 1, sizeof *scratch->units))
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while folding");
     f->n_blocks = mp_model_layers(run->model);
-    find_units(f);
-    if (f->n_blocks <= MP_FOLD_BLOCKS || !find_parts(f) || !repeats(f))
-        return record_whole(f, run, err);
+    find_units(f, scratch);
+    if (f->n_blocks <= MP_FOLD_BLOCKS || !find_parts(f, scratch->units) || !repeats(f))
+        return record_whole(f, &scratch->program, run, err);
     f->folded = true;
     f->peak_bytes = folded_peak(f);
     f->hash = hash_requests(&f->recorded);

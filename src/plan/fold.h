@@ -41,10 +41,15 @@ struct mp_fold {
     uint32_t n_parts, cap_parts;
     struct mp_fold_birth *births; /* by id */
     uint32_t cap_births;
-    int16_t *units;               /* by request */
-    uint32_t cap_units;
-    struct mp_program program;    /* scratch */
 };
+
+/* What recording needs and folds can share, one after the other. All zero is empty. */
+struct mp_fold_scratch {
+    struct mp_program program;
+    int16_t *units; /* by request */
+    uint32_t cap_units;
+};
+void mp_fold_scratch_release(struct mp_fold_scratch *scratch);
 
 /** All zero is empty. */
 void mp_fold_release(struct mp_fold *f);
@@ -53,7 +58,7 @@ void mp_fold_release(struct mp_fold *f);
 const struct mp_model *mp_fold_model(const struct mp_model *model, struct mp_arena *arena);
 
 /** Run the job, short where shorter (from mp_fold_model(), may be NULL) and its events allow it. *f's memory is reused. */
-enum memplan_status mp_fold_record(struct mp_fold *f, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err);
+enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err);
 bool mp_fold_equal(const struct mp_fold *a, const struct mp_fold *b);
 /** The stream of the whole job. */
 enum memplan_status mp_fold_expand(const struct mp_fold *f, struct mp_requests *s, struct memplan_error *err);

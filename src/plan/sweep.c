@@ -287,6 +287,7 @@ struct worker {
     size_t n_candidates;
     struct mp_fold *folds; /* the group's streams */
     size_t n_folds, cap_folds;
+    struct mp_fold_scratch scratch;
     struct mp_requests requests, full;
     struct mp_replayer replayer;
     struct checked *checked;
@@ -419,7 +420,7 @@ static enum memplan_status check(struct worker *w, struct mp_fold *fold, const s
     if (status)
         return status;
     checked->good = mp_requests_equal(&w->full, &w->requests);
-    return checked->good ? MEMPLAN_STATUS_OK : mp_fold_record(fold, c->run, NULL, why);
+    return checked->good ? MEMPLAN_STATUS_OK : mp_fold_record(fold, &w->scratch, c->run, NULL, why);
 }
 
 static enum memplan_status record(struct worker *w, struct mp_fold *fold, const struct candidate *c, struct memplan_error *why)
@@ -431,7 +432,7 @@ static enum memplan_status record(struct worker *w, struct mp_fold *fold, const 
     if (!checked)
         return mp_error_set(why, MEMPLAN_STATUS_NOMEM, "out of memory");
     fold->recorded.known = is_new ? NULL : checked->steps;
-    const enum memplan_status status = mp_fold_record(fold, c->run, checked->good ? c->shorter : NULL, why);
+    const enum memplan_status status = mp_fold_record(fold, &w->scratch, c->run, checked->good ? c->shorter : NULL, why);
     if (status && is_new) { /* nothing was learnt: the next point tries anew */
         free(checked->steps);
         w->n_checked--;
@@ -664,6 +665,7 @@ static void worker_release(struct worker *w)
     for (size_t i = 0; i < w->cap_folds; i++)
         mp_fold_release(&w->folds[i]);
     free(w->folds);
+    mp_fold_scratch_release(&w->scratch);
     mp_requests_release(&w->requests);
     mp_requests_release(&w->full);
     mp_replayer_release(&w->replayer);

@@ -24,14 +24,15 @@ struct tally {
 };
 
 /* The folded part of one point, its replay, and the evaluation that both must agree with. */
-static void measure(const struct mp_run *run, const struct mp_model *shorter, struct mp_fold *fold, struct mp_requests *requests,
+static void measure(const struct mp_run *run, const struct mp_model *shorter, struct mp_fold *fold, struct mp_fold_scratch *scratch,
+                    struct mp_requests *requests,
                     struct mp_replayer *replayer, struct tally *t)
 {
     struct memplan_error err = {0};
     struct mp_verdict v;
     struct mp_evaluation e;
     const double start = now_s();
-    if (mp_fold_record(fold, run, shorter, &err))
+    if (mp_fold_record(fold, scratch, run, shorter, &err))
         return;
     const double folded = now_s();
     const enum memplan_status unfolding = mp_fold_expand(fold, requests, &err);
@@ -63,6 +64,7 @@ int main(int argc, char **argv)
     struct memplan_error err = {0};
     struct tally t = {0};
     struct mp_fold fold = {0};
+    struct mp_fold_scratch scratch = {0};
     struct mp_requests requests = {0};
     struct mp_replayer replayer = {0};
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
         const struct mp_run *const run = mp_run_resolve(&source, &err);
         if (run && mp_requests_applies(run)) {
             const struct mp_model *const shorter = mp_fold_model(run->model, &point_arena);
-            measure(run, shorter, &fold, &requests, &replayer, &t);
+            measure(run, shorter, &fold, &scratch, &requests, &replayer, &t);
         }
         mp_arena_rewind(&point_arena, (struct mp_arena_mark){0});
     }
@@ -94,6 +96,7 @@ int main(int argc, char **argv)
     (void)printf("replay    %8.1f us  %9.0f /s  (%.0f requests recorded)\n", t.replay_s / n * 1e6, n / t.replay_s, (double)t.n_requests / n);
     (void)printf("evaluate  %8.1f us  %9.0f /s\n", t.evaluate_s / n * 1e6, n / t.evaluate_s);
     mp_fold_release(&fold);
+    mp_fold_scratch_release(&scratch);
     mp_requests_release(&requests);
     mp_replayer_release(&replayer);
     mp_arena_release(&point_arena);

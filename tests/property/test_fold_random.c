@@ -57,6 +57,7 @@ static bool check(const char *spec, bool *folded, struct memplan_error *err)
     struct mp_arena arena;
     struct mp_run_source source;
     struct mp_fold fold = {0};
+    struct mp_fold_scratch scratch = {0};
     struct mp_requests whole = {0}, unfolded = {0};
     struct mp_replayer replayer = {0};
     struct mp_verdict v;
@@ -68,7 +69,7 @@ static bool check(const char *spec, bool *folded, struct memplan_error *err)
     if (value && mp_run_source_object(&source, "spec", value, err) == MEMPLAN_STATUS_OK)
         run = mp_run_resolve(&source, err);
     bool ok = run && mp_requests_record(&whole, run, err) == MEMPLAN_STATUS_OK &&
-              mp_fold_record(&fold, run, mp_fold_model(run->model, &arena), err) == MEMPLAN_STATUS_OK &&
+              mp_fold_record(&fold, &scratch, run, mp_fold_model(run->model, &arena), err) == MEMPLAN_STATUS_OK &&
               mp_fold_expand(&fold, &unfolded, err) == MEMPLAN_STATUS_OK &&
               mp_requests_replay(&unfolded, run, &replayer, &v, err) == MEMPLAN_STATUS_OK && mp_evaluate(run, NULL, &e, err) == MEMPLAN_STATUS_OK;
     if (ok) {
@@ -87,6 +88,7 @@ static bool check(const char *spec, bool *folded, struct memplan_error *err)
         mp_evaluation_release(&e);
     }
     mp_fold_release(&fold);
+    mp_fold_scratch_release(&scratch);
     mp_requests_release(&whole);
     mp_requests_release(&unfolded);
     mp_replayer_release(&replayer);

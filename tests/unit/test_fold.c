@@ -70,9 +70,10 @@ static const struct mp_run *nth_run(int i)
 START_TEST(equals_the_whole_run)
 {
     struct mp_fold fold = {0};
+    struct mp_fold_scratch scratch = {0};
     struct mp_requests whole = {0}, unfolded = {0};
     const struct mp_run *const run = nth_run(_i);
-    ck_assert_int_eq(mp_fold_record(&fold, run, mp_fold_model(run->model, &arena), &err), MEMPLAN_STATUS_OK);
+    ck_assert_int_eq(mp_fold_record(&fold, &scratch, run, mp_fold_model(run->model, &arena), &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(mp_requests_record(&whole, run, &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(mp_fold_expand(&fold, &unfolded, &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(fold.folded, runs[_i].folds);
@@ -81,6 +82,7 @@ START_TEST(equals_the_whole_run)
     if (fold.folded)
         ck_assert_uint_lt(fold.recorded.n_requests, whole.n_requests);
     mp_fold_release(&fold);
+    mp_fold_scratch_release(&scratch);
     mp_requests_release(&whole);
     mp_requests_release(&unfolded);
 }
@@ -151,14 +153,16 @@ END_TEST
 START_TEST(peak_is_that_of_an_evaluation)
 {
     struct mp_fold fold = {0};
+    struct mp_fold_scratch scratch = {0};
     struct mp_evaluation e;
     const struct mp_run *const run = RUN("model", "gpt-1.3b", "gpu", "H200-141G", "batch", "4");
-    ck_assert_int_eq(mp_fold_record(&fold, run, mp_fold_model(run->model, &arena), &err), MEMPLAN_STATUS_OK);
+    ck_assert_int_eq(mp_fold_record(&fold, &scratch, run, mp_fold_model(run->model, &arena), &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(mp_evaluate(run, NULL, &e, &err), MEMPLAN_STATUS_OK);
     ck_assert(fold.folded);
     ck_assert_uint_eq(fold.peak_bytes, e.requested_bytes);
     mp_evaluation_release(&e);
     mp_fold_release(&fold);
+    mp_fold_scratch_release(&scratch);
 }
 END_TEST
 
