@@ -2,8 +2,9 @@
 /*
  * Adds up the operations that a step records.
  *
- * Shares of a data sheet's rates: five numbers, set from ten of the sixteen runs in validate/results/h200-steps.jsonl and judged on
- * the other six (tests/unit/test_plan.c). Other cards are taken to reach the same shares of theirs.
+ * Shares of a data sheet's rates. The first four and the gap are fitted to ten of the sixteen runs in
+ * validate/results/h200-steps.jsonl; the other six set no number, but were looked at while the form was settled. The shares of
+ * attention, host and links are assumptions. Other cards are taken to reach the same shares of theirs.
  */
 #include "plan/cost.h"
 
