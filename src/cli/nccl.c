@@ -166,8 +166,7 @@ static enum memplan_status read_machine(const struct nccl_options *o, struct rep
     struct mp_nccl_job *job = &report->base;
     const uint32_t nodes = (uint32_t)o->nodes, per_node = (uint32_t)o->gpus_per_node;
     if (o->gpu != NULL) {
-        const struct mp_gpu *gpu = strcmp(o->gpu, "auto") == 0 ? mp_gpu_detect(&report->arena, err)
-                                                               : mp_gpu_read(&report->arena, o->gpu, err);
+        const struct mp_gpu *gpu = mp_gpu_read(&report->arena, o->gpu, err);
         if (gpu == NULL)
             return err->status;
         report->gpu = gpu->name;

@@ -2,15 +2,11 @@
 /* Reads GPU files, and asks nvidia-smi for `auto`. */
 #include "spec/gpu.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <spawn.h>
 #include <strings.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/json.h"
+#include "base/subprocess.h"
 #include "base/units.h"
 #include "spec/problems.h"
 #include "spec/shipped.h"
@@ -311,7 +307,7 @@ const struct mp_gpu *mp_gpu_read(struct mp_arena *arena, const char *name_or_pat
 {
     struct mp_shipped_value found;
     if (strcasecmp(name_or_path, "auto") == 0)
-        return mp_gpu_detect(arena, err);
+        return mp_gpu_detect(arena, MP_GPU_DETECT_MS, err);
     if (mp_shipped_load(arena, "gpus", "gpu", name_or_path, &found, err) != MEMPLAN_STATUS_OK)
         return NULL;
     return mp_gpu_parse(arena, found.origin, found.value, err);
@@ -335,44 +331,27 @@ double mp_gpu_rate(const struct mp_gpu *gpu, const char *path)
     return value != NULL && mp_value_number(value, &rate) ? rate : 0.0;
 }
 
-/* Standard output of nvidia-smi, at most size - 1 bytes; false when it cannot be run or fails. */
-static bool ask_nvidia_smi(char *out, size_t size)
+static void no_card(struct memplan_error *err)
+{
+    (void)mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                       "gpu: auto: nvidia-smi reports no card here; name one of 'memplan list gpus'");
+}
+
+/* Standard output of nvidia-smi; false with *err when it has none or does not end. */
+static bool ask_nvidia_smi(int limit_ms, char *out, size_t size, struct memplan_error *err)
 {
     static char program[] = "nvidia-smi";
     static char query[] = "--query-gpu=name,memory.total,memory.reserved";
     static char format[] = "--format=csv,noheader,nounits";
     char *const argv[] = {program, query, format, NULL};
-    char *const environment[] = {NULL};
-    int ends[2];
-    if (pipe(ends) != 0)
-        return false;
-    posix_spawn_file_actions_t actions;
-    pid_t pid = -1;
-    int failed = posix_spawn_file_actions_init(&actions);
-    if (failed == 0) {
-        failed = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO) != 0 ||
-                 posix_spawn_file_actions_addclose(&actions, ends[0]) != 0 ||
-                 posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
-                                                  0) != 0 ||
-                 posix_spawnp(&pid, program, &actions, NULL, argv, environment) != 0;
-        (void)posix_spawn_file_actions_destroy(&actions);
-    }
-    (void)close(ends[1]);
-    size_t used = 0;
-    while (failed == 0 && used + 1 < size) {
-        const ssize_t n = read(ends[0], out + used, size - 1 - used);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            break;
-        used += n > 0 ? (size_t)n : 0;
-    }
-    out[used] = '\0';
-    (void)close(ends[0]);
-    int status = 1;
-    if (failed == 0 && pid > 0) {
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            continue;
-    }
-    return failed == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    const enum mp_subprocess_end end = mp_subprocess_ask(argv, limit_ms, out, size);
+    if (end == MP_SUBPROCESS_FAILED)
+        no_card(err);
+    else if (end == MP_SUBPROCESS_TIMED_OUT)
+        (void)mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                           "gpu: auto: nvidia-smi did not answer within %g s (does the driver hang?); name one of 'memplan list gpus'",
+                           limit_ms / 1000.0);
+    return end == MP_SUBPROCESS_ANSWERED;
 }
 
 struct detected {
@@ -439,14 +418,14 @@ static const struct mp_gpu *with_capacity(struct mp_arena *arena, const struct m
     return own;
 }
 
-const struct mp_gpu *mp_gpu_detect(struct mp_arena *arena, struct memplan_error *err)
+const struct mp_gpu *mp_gpu_detect(struct mp_arena *arena, int limit_ms, struct memplan_error *err)
 {
     char text[4096];
     struct detected card = {.total_bytes = 0};
-    if (!ask_nvidia_smi(text, sizeof text) || !parse_detected(text, &card)) {
-        (void)mp_error_set(
-            err, MEMPLAN_STATUS_INPUT,
-            "gpu: auto: nvidia-smi reports no card here; name one of 'memplan list gpus'");
+    if (!ask_nvidia_smi(limit_ms, text, sizeof text, err))
+        return NULL;
+    if (!parse_detected(text, &card)) {
+        no_card(err);
         return NULL;
     }
     size_t n = 0;

@@ -69,8 +69,11 @@ const struct mp_gpu *mp_gpu_parse(struct mp_arena *arena, const char *origin,
 /**
  * `auto`: the first card that nvidia-smi reports, matched to a shipped file by name; its capacity
  * (total minus the part that the driver reserves, which PyTorch does not see) is taken from the
- * card. INPUT when there is none or no file matches.
+ * card. INPUT when there is none, no file matches, or nvidia-smi has not answered after limit_ms
+ * milliseconds. mp_gpu_read() waits MP_GPU_DETECT_MS: eight cards without persistence mode take
+ * seconds to wake, one that has fallen off the bus answers never.
  */
-const struct mp_gpu *mp_gpu_detect(struct mp_arena *arena, struct memplan_error *err);
+#define MP_GPU_DETECT_MS 30000
+const struct mp_gpu *mp_gpu_detect(struct mp_arena *arena, int limit_ms, struct memplan_error *err);
 
 #endif

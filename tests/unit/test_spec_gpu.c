@@ -251,21 +251,30 @@ static const struct {
     {"", NULL, 0, "memplan list gpus"},
 };
 
-START_TEST(detects_the_card)
+/* mp_gpu_detect() with a script as nvidia-smi. */
+static const struct mp_gpu *detect(const char *script, int limit_ms)
 {
     char folder[] = "/tmp/memplan-test-XXXXXX";
     char path[64];
-    struct mp_strbuf script = MP_STRBUF_INIT;
+    struct mp_strbuf text = MP_STRBUF_INIT;
     ck_assert_ptr_nonnull(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/nvidia-smi", folder);
-    mp_strbuf_addf(&script, "#!/bin/sh\necho '%s'\n", detections[_i].prints);
-    ck_assert_int_eq(mp_file_write(path, script.data, script.len, &err), MEMPLAN_STATUS_OK);
+    mp_strbuf_addf(&text, "#!/bin/sh\n%s\n", script);
+    ck_assert_int_eq(mp_file_write(path, text.data, text.len, &err), MEMPLAN_STATUS_OK);
+    mp_strbuf_release(&text);
     ck_assert_int_eq(chmod(path, 0700), 0);
     ck_assert_int_eq(setenv("PATH", folder, 1), 0);
-    const struct mp_gpu *const gpu = mp_gpu_read(&arena, "auto", &err);
+    const struct mp_gpu *const gpu = mp_gpu_detect(&arena, limit_ms, &err);
     (void)unlink(path);
     (void)rmdir(folder);
-    mp_strbuf_release(&script);
+    return gpu;
+}
+
+START_TEST(detects_the_card)
+{
+    char script[128];
+    (void)snprintf(script, sizeof script, "echo '%s'", detections[_i].prints);
+    const struct mp_gpu *const gpu = detect(script, MP_GPU_DETECT_MS);
     if (detections[_i].name != NULL) {
         ck_assert_msg(gpu != NULL, "%s", err.text);
         ck_assert_str_eq(gpu->name, detections[_i].name);
@@ -275,6 +284,14 @@ START_TEST(detects_the_card)
         ck_assert_int_eq(err.status, MEMPLAN_STATUS_INPUT);
         ck_assert_msg(strstr(err.text, detections[_i].says) != NULL, "%s", err.text);
     }
+}
+END_TEST
+
+START_TEST(an_nvidia_smi_that_hangs_is_given_up)
+{
+    ck_assert_ptr_null(detect("/bin/sleep 30", 100));
+    ck_assert_int_eq(err.status, MEMPLAN_STATUS_INPUT);
+    ck_assert_msg(strstr(err.text, "did not answer within 0.1 s") != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -313,6 +330,7 @@ Suite *suite_spec_gpu(void)
     tcase_add_test(tc, every_shipped_card_is_in_the_table);
     tcase_add_test(tc, the_h200_is_as_measured);
     tcase_add_loop_test(tc, detects_the_card, 0, (int)MP_ARRAY_LEN(detections));
+    tcase_add_test(tc, an_nvidia_smi_that_hangs_is_given_up);
     tcase_add_test(tc, without_nvidia_smi_auto_says_so);
     tcase_add_test(tc, profiles_name_their_versions);
     suite_add_tcase(suite, tc);
