@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `memplan compare`: predicted beside measured, and the batch interface: JSON Lines in, one process for thousands of specs. */
+#include <inttypes.h>
+
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/cli.h"
@@ -15,7 +17,7 @@ static const struct mp_option options[] = {
      .help = "QUANTITY:TOLERANCE:PERCENT of runs, comma-separated; exit 1 when one is missed. Quantities: requested, allocated, reserved, "
              "device_used, oom, max_batch"},
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct compare_options, json), .group = "Output", .help = "print one JSON object"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct compare_options, output),
+    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct compare_options, output),
      .group = "Output", .help = "write to FILE instead of standard output"},
     {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct compare_options, no_progress), .group = "Output",
      .help = "no progress on the terminal"},
@@ -28,7 +30,7 @@ const struct mp_command mp_command_compare = {
     .options = options,
     .n_options = MP_ARRAY_LEN(options),
     .examples = {"memplan compare validate/results/h200-runs.jsonl", "memplan compare runs.jsonl --require reserved:1%:95,requested:0:100"},
-    .exits = "  0 done, every requirement met\n  1 a requirement is missed\n",
+    .exits = "  0 done, every requirement met\n  1 a requirement is missed\n  2 a line has errors; the others are predicted all the same\n",
     .min_operands = 1,
     .max_operands = -1,
 };
@@ -66,7 +68,16 @@ static enum memplan_status compare_file(struct mp_comparison *c, const char *pat
     return status;
 }
 
-static enum memplan_status compare(const struct compare_options *o, const struct mp_operands *files, bool *met, struct memplan_error *err)
+/* Lines with errors are no answer, whatever the others say. */
+static int exit_status_of(const struct mp_comparison *c, size_t n_missed)
+{
+    if (c->n_failed == 0)
+        return n_missed == 0 ? MP_EXIT_YES : MP_EXIT_NO;
+    (void)fprintf(stderr, "memplan compare: %" PRIu64 " of %" PRIu64 " lines with errors\n", c->n_failed, c->n_lines);
+    return MP_EXIT_USAGE;
+}
+
+static enum memplan_status compare(const struct compare_options *o, const struct mp_operands *files, int *exit_status, struct memplan_error *err)
 {
     struct mp_requirement requirements[MP_MAX_REQUIREMENTS];
     struct mp_comparison c;
@@ -83,10 +94,11 @@ static enum memplan_status compare(const struct compare_options *o, const struct
     mp_progress_end(&progress);
     if (!status) {
         mp_comparison_write(&c, &out);
-        *met = mp_comparison_check(&c, requirements, n_requirements, &misses) == 0;
+        const size_t n_missed = mp_comparison_check(&c, requirements, n_requirements, &misses);
         status = out.failed ? mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while writing the report")
                             : mp_file_write(o->output ? o->output : "-", out.data, out.len, err);
         (void)fputs(mp_strbuf_text(&misses), stderr);
+        *exit_status = exit_status_of(&c, n_missed);
     }
     mp_strbuf_release(&out);
     mp_strbuf_release(&misses);
@@ -100,10 +112,9 @@ int mp_cmd_compare(int argc, char **argv)
     struct mp_operands files;
     struct memplan_error err = {0};
     int exit_status;
-    bool met = true;
     if (mp_options_parse(&mp_command_compare, argc, argv, &o, NULL, &files, &exit_status) == MP_OPTIONS_DONE)
         return exit_status;
-    if (compare(&o, &files, &met, &err))
+    if (compare(&o, &files, &exit_status, &err))
         return mp_cli_fail("compare", &err);
-    return met ? MP_EXIT_YES : MP_EXIT_NO;
+    return exit_status;
 }

@@ -17,3 +17,7 @@ memplan compare runs.jsonl --json >out.json
 echo "exit status $?"
 grep -o '"id": *"[^"]*", *"status": *"[a-z]*"\|"message": *"[^"]*"\|"lines": *[0-9]*\|"errors": *[0-9]*' out.json
 memplan compare runs.jsonl | tail -n 22
+# errors come before a requirement that is missed, and a family that is refused is no error
+memplan compare runs.jsonl --require requested:0:100 >out.txt; echo "with a requirement: exit status $?"
+grep -h 'good\|unknown family' runs.jsonl >refused.jsonl
+memplan compare refused.jsonl >out.txt; echo "not supported: exit status $?"

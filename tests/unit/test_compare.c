@@ -279,26 +279,6 @@ START_TEST(a_requirement_that_no_run_measured_is_missed)
 }
 END_TEST
 
-START_TEST(lines_with_errors_miss_every_requirement)
-{
-    double exact[] = {0};
-    struct mp_comparison c;
-    struct mp_requirement out[MP_MAX_REQUIREMENTS];
-    struct mp_strbuf misses = MP_STRBUF_INIT;
-    size_t n = 0;
-    mp_comparison_init(&c, false);
-    c.errors[MP_QUANTITY_RESERVED] = (struct mp_errors){.values = exact, .n = 1, .n_exact = 1};
-    ck_assert_int_eq(mp_requirements_parse("reserved:0:100", out, &n, &err), MEMPLAN_STATUS_OK);
-    ck_assert_uint_eq(mp_comparison_check(&c, out, n, &misses), 0);
-    c.n_failed = 2;
-    ck_assert_uint_eq(mp_comparison_check(&c, out, n, &misses), 1);
-    ck_assert_str_eq(mp_strbuf_text(&misses), "lines with errors: 2\n");
-    c.errors[MP_QUANTITY_RESERVED].values = NULL;
-    mp_comparison_release(&c);
-    mp_strbuf_release(&misses);
-}
-END_TEST
-
 START_TEST(a_comparison_without_memory_is_an_error)
 {
     struct memplan_error why;
@@ -397,7 +377,6 @@ Suite *suite_compare(void)
     tcase_add_test(tc, the_table_has_the_same_counts);
     tcase_add_loop_test(tc, shares_of_runs_are_checked, 0, (int)MP_ARRAY_LEN(thresholds));
     tcase_add_test(tc, a_requirement_that_no_run_measured_is_missed);
-    tcase_add_test(tc, lines_with_errors_miss_every_requirement);
     tcase_add_test(tc, a_comparison_without_memory_is_an_error);
     tcase_add_test(tc, forced_kernels_are_exact_in_every_phase);
     suite_add_tcase(suite, tc);
