@@ -10,7 +10,7 @@ struct merge_options {
 };
 
 static const struct mp_option options[] = {
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct merge_options, output),
+    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct merge_options, output),
      .group = "Output", .help = "write to FILE, in the format of the parts, instead of standard output"},
 };
 

@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <sys/stat.h>
 
 #include "base/table.h"
 #include "base/units.h"
@@ -346,7 +347,8 @@ static enum memplan_status set_own(const struct mp_option *option, const char *t
     void *const place = (char *)target + option->target;
     switch (option->kind) {
     case MP_OPTION_FLAG: *(bool *)place = true; return MEMPLAN_STATUS_OK;
-    case MP_OPTION_STRING: *(const char **)place = text; return MEMPLAN_STATUS_OK;
+    case MP_OPTION_STRING:
+    case MP_OPTION_OUTPUT: *(const char **)place = text; return MEMPLAN_STATUS_OK;
     case MP_OPTION_INT:
     case MP_OPTION_NUMBER: return set_number(option, text, place, err);
     case MP_OPTION_BYTES: return mp_bytes_parse(text, place, err);
@@ -399,6 +401,81 @@ static int check_operands(const struct mp_command *command, const struct mp_oper
         return mp_options_usage_error(command->name, "missing argument: %s",
                                       command->operands != NULL ? command->operands : "FILE");
     return MP_EXIT_YES;
+}
+
+/* Whether writing both names would write one file. Devices such as /dev/null take any number of outputs. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    const bool a_exists = strcmp(a, "-") != 0 && stat(a, &of_a) == 0, b_exists = strcmp(b, "-") != 0 && stat(b, &of_b) == 0;
+    if (a_exists && b_exists)
+        return S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+    return strcmp(a, b) == 0;
+}
+
+/* The file that an option writes, or NULL: it is no output, or not given. */
+static const char *output_of(const struct mp_option *option, const void *target)
+{
+    return option->kind == MP_OPTION_OUTPUT ? *(const char *const *)((const char *)target + option->target) : NULL;
+}
+
+/* An output that is also read. Standard input and standard output are two things. */
+static int check_not_read(const struct mp_command *command, const char *name, const char *path, const char *input)
+{
+    if (input == NULL || strcmp(path, "-") == 0 || !same_file(path, input))
+        return MP_EXIT_YES;
+    return mp_options_usage_error(command->name, "--%s would overwrite '%.200s', which is read; give another file", name, input);
+}
+
+static int check_inputs(const struct mp_command *command, const char *name, const char *path, const struct pending *pending,
+                        const struct mp_operands *operands)
+{
+    int status = MP_EXIT_YES;
+    for (int i = 0; i < operands->n && status == MP_EXIT_YES; i++)
+        status = check_not_read(command, name, path, operands->items[i]);
+    for (size_t i = 0; i < pending->files.n && status == MP_EXIT_YES; i++)
+        status = check_not_read(command, name, path, pending->files.items[i]);
+    for (int key = 0; key < MP_RUN_KEYS && status == MP_EXIT_YES; key++) {
+        const char *const argument = mp_run_key_info((enum mp_run_key)key)->argument;
+        if (argument != NULL && strstr(argument, "FILE") != NULL)
+            status = check_not_read(command, name, path, pending->texts[key]);
+    }
+    return status;
+}
+
+/* Where the report goes. */
+static const char *report_output(const struct mp_command *command, const void *target)
+{
+    for (size_t i = 0; i < command->n_options; i++) {
+        const char *const path = output_of(&command->options[i], target);
+        if (path != NULL && strcmp(command->options[i].name, "output") == 0)
+            return path;
+    }
+    return "-";
+}
+
+/* Before any work: every output has a file of its own, and none is read. */
+static int check_outputs(const struct mp_command *command, const void *target, const struct pending *pending,
+                         const struct mp_operands *operands)
+{
+    const char *const report = report_output(command, target);
+    int status = MP_EXIT_YES;
+    for (size_t i = 0; i < command->n_options && status == MP_EXIT_YES; i++) {
+        const char *const path = output_of(&command->options[i], target), *const name = command->options[i].name;
+        if (path == NULL)
+            continue;
+        if (path != report && same_file(path, report))
+            return mp_options_usage_error(command->name, "--%s and the report would both go to %s; give it another file", name,
+                                          strcmp(path, "-") == 0 ? "standard output" : path);
+        for (size_t k = 0; k < i; k++) {
+            const char *const other = output_of(&command->options[k], target);
+            if (other != NULL && same_file(path, other))
+                return mp_options_usage_error(command->name, "--%s and --%s would both go to %s; give each a file of its own",
+                                              command->options[k].name, name, strcmp(path, "-") == 0 ? "standard output" : path);
+        }
+        status = check_inputs(command, name, path, pending, operands);
+    }
+    return status;
 }
 
 static int print_help(const struct mp_command *command)
@@ -472,6 +549,8 @@ enum mp_options_result mp_options_parse(const struct mp_command *command, int ar
     operands->items = argv + optind;
     operands->n = argc - optind;
     *exit_status = check_operands(command, operands);
+    if (*exit_status == MP_EXIT_YES)
+        *exit_status = check_outputs(command, target, &pending, operands);
     if (*exit_status == MP_EXIT_YES && source != NULL)
         *exit_status = apply_run(command, &pending, &t, source);
     return *exit_status == MP_EXIT_YES ? MP_OPTIONS_GO : MP_OPTIONS_DONE;

@@ -25,6 +25,7 @@
 enum mp_option_kind {
     MP_OPTION_FLAG,   /* bool: true */
     MP_OPTION_STRING, /* const char *: the last one given */
+    MP_OPTION_OUTPUT, /* const char *: a file to write, which no other output and no input may be */
     MP_OPTION_INT,    /* int64_t, in [low, high] */
     MP_OPTION_BYTES,  /* uint64_t: "1GiB" */
     MP_OPTION_NUMBER, /* double, in [low, high] */

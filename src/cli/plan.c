@@ -25,7 +25,7 @@ static const struct mp_option options[] = {
     {.name = "pareto", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, pareto), .group = "Question",
      .help = "also list the plans that no other one beats in both memory and time"},
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, json), .group = "Output", .help = "print JSON"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct plan_options, output),
+    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct plan_options, output),
      .group = "Output", .help = "write to FILE instead of standard output"},
 };
 

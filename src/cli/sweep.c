@@ -26,7 +26,7 @@ static const struct mp_option options[] = {
      .help = "keep the points that the output file has already"},
     {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct sweep_options, no_progress), .group = "Work",
      .help = "no progress on the terminal"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_STRING, .target = offsetof(struct sweep_options, output),
+    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct sweep_options, output),
      .group = "Output", .help = "write to FILE, as .csv, .json, .jsonl, .html or .svg; without it CSV goes to standard output"},
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct sweep_options, json), .group = "Output", .help = "print JSON, not CSV"},
     {.name = "heatmap", .argument = "X,Y", .kind = MP_OPTION_STRING, .target = offsetof(struct sweep_options, heatmap), .group = "Output",
