@@ -70,7 +70,7 @@ SHIPPED := $(sort $(wildcard models/*.json configs/gpus/*.json configs/framework
 ASSETS := $(sort $(wildcard src/report/assets/*))
 HEADERS := $(sort $(wildcard src/*.h src/*/*.h))
 MAN_PAGES := $(sort $(wildcard docs/man/*.1))
-SCRIPTS := $(wildcard .ci/install .ci/run tests/run tests/cases/run tests/compare/run)
+SCRIPTS := $(wildcard .ci/install .ci/run tests/run tests/parallel tests/cases/run tests/compare/run)
 
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/shipped_data.o $(BUILD)/obj/report_assets.o
 CLI_OBJS := $(CLI_SRCS:%.c=$(BUILD)/obj/%.o)
@@ -164,9 +164,9 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 TEST_ENV = BUILD=$(BUILD) PROGRAM=$(PROGRAM)
 PROGRAMS := $(UNIT) $(if $(wildcard src/main.c),$(PROGRAM)) $(FUZZ_BINS)
 
-## check: unit and property tests; SUITES="a b" runs only these
+## check: unit and property tests; SUITES="a b" runs only these, JOBS=N that many at a time
 check: $(UNIT)
-	$(Q)$(TEST_ENV) $(UNIT) $(SUITES)
+	$(Q)$(TEST_ENV) tests/parallel $(UNIT) $(or $(SUITES),$$($(UNIT) --list))
 
 ## cases: whole commands of tests/cases; UPDATE=1 rewrites what is expected, CASES="a b" picks some
 cases: $(if $(wildcard src/main.c),$(PROGRAM))
@@ -196,16 +196,17 @@ ubsan:
 tsan:
 	$(Q)$(MAKE) SANITIZE=thread HAVE_OPENMP=0 check
 
+VALGRIND := valgrind -q --trace-children=yes --leak-check=full --errors-for-leak-kinds=definite --error-exitcode=9
 ## valgrind: unit tests under valgrind, one malloc per block; SUITES="a b" runs only these
 valgrind: $(UNIT)
-	$(Q)$(TEST_ENV) MEMPLAN_ARENA=malloc CK_TIMEOUT_MULTIPLIER=30 valgrind -q --trace-children=yes \
-		--leak-check=full --errors-for-leak-kinds=definite --error-exitcode=9 $(UNIT) $(SUITES)
+	$(Q)$(TEST_ENV) MEMPLAN_ARENA=malloc CK_TIMEOUT_MULTIPLIER=30 \
+		tests/parallel '$(VALGRIND) $(UNIT)' $(or $(SUITES),$$($(UNIT) --list))
 
 ## fuzz: every fuzz target for FUZZ_SECONDS with libFuzzer (needs clang)
 fuzz:
 	$(Q)if printf 'int x;' | $(CLANG) -fsanitize=fuzzer -x c - -shared -fPIC -o /dev/null 2>/dev/null; then \
 		$(MAKE) VARIANT=fuzz CC=$(CLANG) HAVE_OPENMP=0 SANITIZE=fuzzer-no-link,address,undefined fuzz-run; \
-	else echo 'fuzz: $(CLANG) with libFuzzer not found; install clang and libclang-rt-dev'; fi
+	else echo 'fuzz: $(CLANG) with libFuzzer not found; .ci/install --fuzz'; fi
 
 .PHONY: fuzz-run
 fuzz-run: $(FUZZ_BINS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs the suites named as arguments, or all, and ends with one line: N passed, N failed, N
- * skipped.
+ * skipped. --list prints their names.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,17 @@ static int is_known(const char *name)
     return 0;
 }
 
+static int list(void)
+{
+    for (size_t i = 0; i < n_suites; i++)
+        puts(suites[i].name);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--list") == 0)
+        return list();
     for (int i = 1; i < argc; i++) {
         if (!is_known(argv[i])) {
             fprintf(stderr, "no suite is called '%s'\n", argv[i]);

@@ -38,7 +38,7 @@ static void find(struct paths *paths, const char *folder)
     while (directory != NULL && paths->n < MAX_PATHS && (entry = readdir(directory)) != NULL) {
         const size_t length = strlen(entry->d_name);
         if (length > 7 && strcmp(entry->d_name + length - 7, ".txt.gz") == 0)
-            (void)snprintf(paths->names[paths->n++], PATH_SIZE, "%s/%s", folder, entry->d_name);
+            paths->n += snprintf(paths->names[paths->n], PATH_SIZE, "%s/%s", folder, entry->d_name) < PATH_SIZE;
     }
     if (directory != NULL)
         closedir(directory);
