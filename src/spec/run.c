@@ -15,6 +15,7 @@
 #include "base/yaml.h"
 #include "memory/allocator.h"
 #include "spec/problems.h"
+#include "spec/quantization.h"
 #include "spec/training_arguments.h"
 
 #define INT_MAX_VALUE         INT64_C(2147483647)
@@ -1195,6 +1196,13 @@ static void refuse_beside(struct reader *r, const char *key, const char *value)
 static void check_quantization(struct reader *r)
 {
     struct mp_run *const run = r->run;
+    if (r->problems.n == 0)
+        r->problems.origin = run->model->origin;
+    if (mp_quantization_apply_stored(&r->problems, run))
+        warn(r, "quantization nf4 from the model's quantization_config; weights that are stored in 4 bits load with less than is "
+                "predicted for the phase 'model', where they are quantised");
+    if (r->problems.n == 0)
+        r->problems.origin = NULL;
     if (run->quantization == MP_QUANTIZATION_NONE)
         return;
     refuse_beside(r, "quantization", mp_quantization_text(run->quantization));
@@ -1658,7 +1666,7 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
         mp_json_string(w, "experts", mp_experts_text(run->experts));
     if (run->expert_imbalance > 1.0)
         mp_json_double(w, "expert_imbalance", run->expert_imbalance);
-    if (run->quantization != MP_QUANTIZATION_NONE)
+    if (run->quantization != MP_QUANTIZATION_NONE || mp_quantization_is_stored(run->model))
         mp_json_string(w, "quantization", mp_quantization_text(run->quantization));
     mp_json_int(w, "accumulate", run->accumulate);
     mp_json_int(w, "iterations", run->iterations);

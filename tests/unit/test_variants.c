@@ -332,6 +332,60 @@ START_TEST(muon_has_hidden_matrices_and_adamw_the_rest)
 }
 END_TEST
 
+/* ---- quantization_config of a config.json ---- */
+
+#define STORED(config)                                                                             \
+    "{model_type: llama, hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2, "          \
+    "vocab_size: 1000, intermediate_size: 96, quantization_config: " config "}"
+#define NF4 "load_in_4bit: true, bnb_4bit_quant_type: nf4, bnb_4bit_use_double_quant: true"
+
+static const struct {
+    const char *config, *keys;
+    const char *refusal; /* NULL: taken */
+    enum mp_quantization quantization;
+} stored[] = {
+    {"{quant_method: bitsandbytes, " NF4 ", bnb_4bit_compute_dtype: bfloat16, bnb_4bit_quant_storage: uint8}",
+     "lora: {targets: q_proj}", NULL, MP_QUANTIZATION_NF4},
+    {"{" NF4 ", bnb_4bit_compute_dtype: float16, llm_int8_skip_modules: [lm_head, merger]}",
+     "precision: fp16, lora: {targets: q_proj}", NULL, MP_QUANTIZATION_NF4},
+    {"{" NF4 "}", "precision: fp32, lora: {targets: q_proj}", NULL, MP_QUANTIZATION_NF4},
+    {"{" NF4 ", bnb_4bit_compute_dtype: bfloat16}", "precision: bf16", "give lora, or quantization: none", 0},
+    {"{" NF4 "}", "lora: {targets: q_proj}", "bnb_4bit_compute_dtype", 0},
+    {"{load_in_4bit: true, bnb_4bit_quant_type: nf4, bnb_4bit_compute_dtype: bfloat16}", "lora: {targets: q_proj}",
+     "bnb_4bit_use_double_quant", 0},
+    {"{load_in_4bit: true}", "lora: {targets: q_proj}", "bnb_4bit_quant_type", 0},
+    {"{load_in_8bit: true}", "lora: {targets: q_proj}", "load_in_8bit", 0},
+    {"{" NF4 ", bnb_4bit_compute_dtype: bfloat16, llm_int8_skip_modules: [lm_head, model.layers.1.mlp]}",
+     "lora: {targets: q_proj}", "llm_int8_skip_modules", 0},
+    {"{" NF4 ", bnb_4bit_compute_dtype: bfloat16, llm_int8_skip_modules: []}", "lora: {targets: q_proj}",
+     "llm_int8_skip_modules", 0},
+    {"{quant_method: fp8, weight_block_size: [128, 128]}", "batch: 1", "quantised with fp8", 0},
+    {"{quant_method: gptq, bits: 4}", "quantization: nf4, lora: {targets: q_proj}", "quantised with gptq", 0},
+    {"{bits: 4, group_size: 64}", "batch: 1", "quantised with unknown", 0},
+    {"[1]", "batch: 1", "quantization_config", 0},
+    {"{quant_method: fp8}", "quantization: none", NULL, MP_QUANTIZATION_NONE},
+    {"null", "batch: 1", NULL, MP_QUANTIZATION_NONE},
+    {"{load_in_4bit: false, load_in_8bit: false}", "batch: 1", NULL, MP_QUANTIZATION_NONE},
+    {"{load_in_4bit: true}", "quantization: nf4, lora: {targets: q_proj}", NULL, MP_QUANTIZATION_NF4},
+};
+
+START_TEST(a_stored_quantization_is_never_passed_over)
+{
+    char model[700];
+    (void)snprintf(model, sizeof model, STORED("%s"), stored[_i].config);
+    const struct mp_run *const run = resolve(model, stored[_i].keys);
+    if (stored[_i].refusal != NULL) {
+        ck_assert_ptr_null(run);
+        ck_assert_msg(strstr(err.text, stored[_i].refusal) != NULL, "%s", err.text);
+        return;
+    }
+    ck_assert_msg(run != NULL, "%s", err.text);
+    ck_assert_int_eq(run->quantization, stored[_i].quantization);
+    const bool assumed = run->quantization == MP_QUANTIZATION_NF4 && !mp_run_is_given(run, MP_KEY_QUANTIZATION);
+    ck_assert_uint_eq(run->n_warnings, assumed);
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 static const struct {
@@ -381,12 +435,13 @@ END_TEST
 START_TEST(variants_survive_writing)
 {
     static const char *const keys[] = {"loss: chunked, optimizer: muon",
-                                       "quantization: nf4, lora: {targets: [q_proj]}"};
+                                       "quantization: nf4, lora: {targets: [q_proj]}", "quantization: none"};
+    static const char *const models[] = {LLAMA, LLAMA, STORED("{quant_method: fp8}")};
     for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++) {
         struct mp_strbuf first = MP_STRBUF_INIT, second = MP_STRBUF_INIT;
         struct mp_json_writer w;
         struct mp_run_source source;
-        const struct mp_run *run = resolve(LLAMA, keys[i]);
+        const struct mp_run *run = resolve(models[i], keys[i]);
         ck_assert_msg(run != NULL, "%s", err.text);
         mp_json_init(&w, &first, 0);
         mp_run_write_json(run, &w, NULL);
@@ -426,6 +481,7 @@ Suite *suite_variants(void)
     tcase_add_test(tcase, muon_has_hidden_matrices_and_adamw_the_rest);
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(refusals, setup, teardown);
+    tcase_add_loop_test(refusals, a_stored_quantization_is_never_passed_over, 0, (int)MP_ARRAY_LEN(stored));
     tcase_add_loop_test(refusals, what_is_not_simulated_is_refused, 0, (int)MP_ARRAY_LEN(refused));
     tcase_add_loop_test(refusals, a_family_says_what_it_has_not, 0, (int)MP_ARRAY_LEN(unsupported));
     tcase_add_test(refusals, variants_survive_writing);
