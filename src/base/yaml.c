@@ -116,8 +116,17 @@ static bool radix_digits(const char *digits, int radix)
     return n > 0 && digits[n] == '\0';
 }
 
-/* 0o17 and 0x1F. False with *refused when the digits are right but too many. */
-static bool radix_integer(const char *text, int64_t *integer, bool *refused)
+static const char *const too_large = "is not finite or too long";
+
+/* 017: YAML 1.1 (PyYAML) reads 15, YAML 1.2 reads 17. */
+static bool is_ambiguous(const char *text)
+{
+    text += text[0] == '-' || text[0] == '+';
+    return text[0] == '0' && text[1] != '\0' && text[strspn(text, "0123456789")] == '\0';
+}
+
+/* 0o17 and 0x1F. False with *refused, the reason, when the digits are right but too many. */
+static bool radix_integer(const char *text, int64_t *integer, const char **refused)
 {
     if (text[0] != '0' || (text[1] != 'o' && text[1] != 'x'))
         return false;
@@ -131,7 +140,7 @@ static bool radix_integer(const char *text, int64_t *integer, bool *refused)
         const uint64_t value = strtoul(digit, NULL, radix);
         if (!mp_mul_u64(sum, (uint64_t)radix, &sum) || !mp_add_u64(sum, value, &sum) ||
             sum > INT64_MAX) {
-            *refused = true;
+            *refused = too_large;
             return false;
         }
     }
@@ -140,17 +149,21 @@ static bool radix_integer(const char *text, int64_t *integer, bool *refused)
 }
 
 /*
- * The YAML 1.2 core schema for a plain scalar. False with *refused for a number that we do not
- * take.
+ * The YAML 1.2 core schema for a plain scalar. False with *refused, the reason, for a number that
+ * we do not take.
  */
-static bool resolve_plain(const char *text, size_t length, struct mp_value *value, bool *refused)
+static bool resolve_plain(const char *text, size_t length, struct mp_value *value, const char **refused)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const trues[] = {"true", "True", "TRUE"};
     static const char *const falses[] = {"false", "False", "FALSE"};
     static const char *const not_finite[] = {".nan",  ".NaN",  ".NAN",  ".inf",  ".Inf",  ".INF",
                                              "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF"};
-    *refused = false;
+    *refused = NULL;
+    if (is_ambiguous(text)) {
+        *refused = "could be octal (YAML 1.1) or decimal (YAML 1.2); write it without the leading zero, as 0o17, or in quotes";
+        return false;
+    }
     if (is_one_of(text, nulls, MP_ARRAY_LEN(nulls))) {
         value->kind = MP_NULL;
         return true;
@@ -168,10 +181,11 @@ static bool resolve_plain(const char *text, size_t length, struct mp_value *valu
     }
     switch (mp_double_parse(text, length, &value->as.number)) {
     case MEMPLAN_STATUS_OK: value->kind = MP_DOUBLE; return true;
-    case MEMPLAN_STATUS_RANGE: *refused = true; return false;
+    case MEMPLAN_STATUS_RANGE: *refused = too_large; return false;
     default: break;
     }
-    *refused |= is_one_of(text, not_finite, MP_ARRAY_LEN(not_finite));
+    if (is_one_of(text, not_finite, MP_ARRAY_LEN(not_finite)))
+        *refused = too_large;
     return false;
 }
 
@@ -213,12 +227,12 @@ static struct node read_scalar(struct reader *r, const yaml_event_t *event)
     struct mp_value *const value = new_value(r, event->start_mark, MP_STRING);
     if (!value)
         return failed;
-    bool refused = false;
+    const char *refused = NULL;
     if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
         resolve_plain(text, length, value, &refused))
         return (struct node){value, 1, 1};
     if (refused)
-        return refuse(r, event->start_mark, "number %s is not finite or too long", text);
+        return refuse(r, event->start_mark, "number %s %s", text, refused);
     value->as.string.text = mp_arena_strdup(r->arena, text);
     value->as.string.length = length;
     return value->as.string.text ? (struct node){value, 1, 1} : out_of_memory(r);

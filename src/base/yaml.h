@@ -5,7 +5,8 @@
  * The types of JSON with YAML 1.2 core scalars: true/false, null/~, integers, floats; everything
  * else, and everything quoted, is a string ("no" and "on" stay strings). Anchors and aliases are
  * allowed up to a limit of expanded nodes; an alias is the very value of its anchor. Tags, merge
- * keys, several documents, infinities and duplicate keys are refused. JSON is valid YAML, so this
+ * keys, several documents, infinities, duplicate keys, and integers with leading zeros, which YAML
+ * 1.1 takes for octal, are refused. JSON is valid YAML, so this
  * reads JSON too.
  */
 #ifndef MP_YAML_H

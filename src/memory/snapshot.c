@@ -429,62 +429,105 @@ enum memplan_status mp_snapshot_read_pickle(struct mp_source *source, int device
 
 /* ---- JSON ---- */
 
+/* A value of the wrong kind ends the reading with its place: taken for 0, it would be another history. */
+struct json_reader {
+    struct raw *raw;
+    const char *origin;
+    struct memplan_error *err;
+    enum memplan_status status; /* once it is not OK, nothing more is read */
+};
+
 static const struct mp_value *json_get(const struct mp_value *v, uint32_t word)
 {
     return mp_value_get(v, words[word]);
 }
 
-static uint64_t json_uint(const struct mp_value *v, uint32_t word)
+static void json_refuse(struct json_reader *r, const struct mp_value *at, const char *what, const char *wanted)
 {
-    const struct mp_value *n = json_get(v, word);
-    return n && n->kind == MP_INT && n->as.integer > 0 ? (uint64_t)n->as.integer : 0;
+    if (!r->status)
+        r->status = mp_error_set(r->err, MEMPLAN_STATUS_INPUT, "%s:%d:%d: %s is not %s", r->origin, at->line, at->column, what, wanted);
 }
 
-static const char *json_text(const struct mp_value *v, uint32_t word)
+static void json_keep(struct json_reader *r, bool kept)
 {
-    const struct mp_value *s = json_get(v, word);
-    return s && s->kind == MP_STRING ? s->as.string.text : "";
+    if (!kept && !r->status)
+        r->status = mp_error_set(r->err, MEMPLAN_STATUS_NOMEM, "%s: out of memory", r->origin);
 }
 
-static uint64_t json_handle(const struct mp_value *v, uint32_t pool_word)
+/* The member, or NULL: absent, null, or refused because it is of another kind. */
+static const struct mp_value *json_member(struct json_reader *r, const struct mp_value *v, uint32_t word, enum mp_value_kind kind,
+                                          const char *wanted)
+{
+    const struct mp_value *member = json_get(v, word);
+    if (!member || member->kind == MP_NULL || member->kind == kind)
+        return member && member->kind == kind ? member : NULL;
+    json_refuse(r, member, words[word], wanted);
+    return NULL;
+}
+
+static uint64_t json_uint(struct json_reader *r, const struct mp_value *v, uint32_t word)
+{
+    static const char *const wanted = "a whole number from 0";
+    const struct mp_value *n = json_member(r, v, word, MP_INT, wanted);
+    if (n && n->as.integer < 0)
+        json_refuse(r, n, words[word], wanted);
+    return n && n->as.integer > 0 ? (uint64_t)n->as.integer : 0;
+}
+
+static const char *json_text(struct json_reader *r, const struct mp_value *v, uint32_t word)
+{
+    const struct mp_value *s = json_member(r, v, word, MP_STRING, "a string");
+    return s ? s->as.string.text : "";
+}
+
+static bool json_is_object(struct json_reader *r, const struct mp_value *v, const char *what)
+{
+    if (v->kind != MP_OBJECT)
+        json_refuse(r, v, what, "an object");
+    return v->kind == MP_OBJECT;
+}
+
+static uint64_t json_handle(struct json_reader *r, const struct mp_value *v, uint32_t pool_word)
 {
     struct mp_pickle_value pool = {.kind = MP_PICKLE_OPAQUE};
-    const struct mp_value *pair = json_get(v, pool_word);
-    if (pair && pair->kind == MP_ARRAY && pair->as.array.length == 2 &&
-        pair->as.array.items[0]->kind == MP_INT && pair->as.array.items[1]->kind == MP_INT) {
+    const struct mp_value *pair = json_member(r, v, pool_word, MP_ARRAY, "a pair of numbers");
+    if (pair && pair->as.array.length == 2 && pair->as.array.items[0]->kind == MP_INT && pair->as.array.items[1]->kind == MP_INT) {
         pool.kind = MP_PICKLE_PAIR;
         pool.as.integer = (pair->as.array.items[0]->as.integer & 0xfffffff) << 28 |
                           (pair->as.array.items[1]->as.integer & 0xfffffff);
+    } else if (pair) {
+        json_refuse(r, pair, words[pool_word], "a pair of numbers");
     }
-    return handle_of(json_uint(v, W_STREAM), pool);
+    return handle_of(json_uint(r, v, W_STREAM), pool);
 }
 
-static bool json_entry(struct raw *raw, const struct mp_value *v)
+static void json_entry(struct json_reader *r, const struct mp_value *v)
 {
-    const char *action = json_text(v, W_ACTION);
+    if (!json_is_object(r, v, "an entry of device_traces"))
+        return;
+    const char *action = json_text(r, v, W_ACTION);
     const int known = mp_history_action_parse(action, strlen(action));
     if (known < 0)
-        return true;
-    const uint64_t address = json_uint(v, known == MP_ALLOCATOR_OOM ? W_DEVICE_FREE : W_ADDR);
-    return add_entry(raw, (struct raw_entry){.entry = {.action = (uint8_t)known,
-                                                       .address = address,
-                                                       .bytes = json_uint(v, W_SIZE)},
-                                             .stream = json_handle(v, W_POOL_ID)});
+        return;
+    const uint64_t address = json_uint(r, v, known == MP_ALLOCATOR_OOM ? W_DEVICE_FREE : W_ADDR);
+    json_keep(r, add_entry(r->raw, (struct raw_entry){.entry = {.action = (uint8_t)known,
+                                                                .address = address,
+                                                                .bytes = json_uint(r, v, W_SIZE)},
+                                                      .stream = json_handle(r, v, W_POOL_ID)}));
 }
 
-static bool json_traces(struct raw *raw, const struct mp_value *traces)
+static void json_traces(struct json_reader *r, const struct mp_value *top)
 {
-    for (size_t d = 0; traces && traces->kind == MP_ARRAY && d < traces->as.array.length; d++) {
+    const struct mp_value *traces = json_member(r, top, W_DEVICE_TRACES, MP_ARRAY, "a list");
+    for (size_t d = 0; traces && d < traces->as.array.length && !r->status; d++) {
         const struct mp_value *list = traces->as.array.items[d];
-        const size_t first = raw->n_entries;
-        for (size_t i = 0; list->kind == MP_ARRAY && i < list->as.array.length; i++) {
-            if (!json_entry(raw, list->as.array.items[i]))
-                return false;
-        }
-        if (!add_trace(raw, first, raw->n_entries - first))
-            return false;
+        const size_t first = r->raw->n_entries;
+        if (list->kind != MP_ARRAY)
+            json_refuse(r, list, "an item of device_traces", "a list of entries");
+        for (size_t i = 0; i < (list->kind == MP_ARRAY ? list->as.array.length : 0) && !r->status; i++)
+            json_entry(r, list->as.array.items[i]);
+        json_keep(r, add_trace(r->raw, first, r->raw->n_entries - first));
     }
-    return true;
 }
 
 static int json_state(const char *text)
@@ -498,61 +541,59 @@ static int json_state(const char *text)
     return -1;
 }
 
-static bool json_blocks(struct raw *raw, const struct mp_value *blocks,
-                        struct mp_history_segment *segment)
+static void json_blocks(struct json_reader *r, const struct mp_value *blocks, struct mp_history_segment *segment)
 {
-    segment->first_block = raw->n_blocks;
-    for (size_t i = 0; blocks && blocks->kind == MP_ARRAY && i < blocks->as.array.length; i++) {
+    segment->first_block = r->raw->n_blocks;
+    for (size_t i = 0; blocks && i < blocks->as.array.length && !r->status; i++) {
         const struct mp_value *v = blocks->as.array.items[i];
-        const int state = json_state(json_text(v, W_STATE));
+        const int state = json_is_object(r, v, "a block") ? json_state(json_text(r, v, W_STATE)) : -1;
         if (state < 0)
             continue;
-        if (!add_block(raw,
-                       (struct mp_history_block){.bytes = json_uint(v, W_SIZE),
-                                                 .requested_bytes = json_uint(v, W_REQUESTED_SIZE),
-                                                 .state = (uint8_t)state}))
-            return false;
+        json_keep(r, add_block(r->raw, (struct mp_history_block){.bytes = json_uint(r, v, W_SIZE),
+                                                                 .requested_bytes = json_uint(r, v, W_REQUESTED_SIZE),
+                                                                 .state = (uint8_t)state}));
     }
-    segment->n_blocks = raw->n_blocks - segment->first_block;
-    return true;
+    segment->n_blocks = r->raw->n_blocks - segment->first_block;
 }
 
-static bool json_segments(struct raw *raw, const struct mp_value *segments)
+static void json_segment(struct json_reader *r, const struct mp_value *v)
 {
-    for (size_t i = 0; segments && segments->kind == MP_ARRAY && i < segments->as.array.length;
-         i++) {
-        const struct mp_value *v = segments->as.array.items[i];
-        const struct mp_value *expandable = json_get(v, W_IS_EXPANDABLE);
-        struct mp_history_segment segment = {
-            .address = json_uint(v, W_ADDRESS),
-            .bytes = json_uint(v, W_TOTAL_SIZE),
-            .stream_handle = json_handle(v, W_SEGMENT_POOL_ID),
-            .small = strcmp(json_text(v, W_SEGMENT_TYPE), words[W_SMALL]) == 0,
-            .expandable = expandable && expandable->kind == MP_BOOLEAN && expandable->as.boolean,
-        };
-        if (!json_blocks(raw, json_get(v, W_BLOCKS), &segment))
-            return false;
-        const int device = (int)MP_MIN(json_uint(v, W_DEVICE), UINT64_C(1023));
-        if (place_blocks(raw, &segment) && !add_segment(raw, segment, device))
-            return false;
-    }
-    return true;
+    if (!json_is_object(r, v, "a segment"))
+        return;
+    const struct mp_value *expandable = json_member(r, v, W_IS_EXPANDABLE, MP_BOOLEAN, "true or false");
+    struct mp_history_segment segment = {
+        .address = json_uint(r, v, W_ADDRESS),
+        .bytes = json_uint(r, v, W_TOTAL_SIZE),
+        .stream_handle = json_handle(r, v, W_SEGMENT_POOL_ID),
+        .small = strcmp(json_text(r, v, W_SEGMENT_TYPE), words[W_SMALL]) == 0,
+        .expandable = expandable && expandable->as.boolean,
+    };
+    json_blocks(r, json_member(r, v, W_BLOCKS, MP_ARRAY, "a list"), &segment);
+    const int device = (int)MP_MIN(json_uint(r, v, W_DEVICE), UINT64_C(1023));
+    if (!r->status && place_blocks(r->raw, &segment))
+        json_keep(r, add_segment(r->raw, segment, device));
 }
 
-static char *json_conf(const struct mp_value *settings)
+static void json_segments(struct json_reader *r, const struct mp_value *top)
 {
-    const char *text = json_text(settings, W_CONF);
+    const struct mp_value *segments = json_member(r, top, W_SEGMENTS, MP_ARRAY, "a list");
+    for (size_t i = 0; segments && i < segments->as.array.length && !r->status; i++)
+        json_segment(r, segments->as.array.items[i]);
+}
+
+static char *json_conf(struct json_reader *r, const struct mp_value *settings)
+{
+    const char *text = json_text(r, settings, W_CONF);
     if (*text) {
         struct mp_strbuf copy = MP_STRBUF_INIT;
         mp_strbuf_addstr(&copy, text);
         return mp_strbuf_detach(&copy);
     }
-    const struct mp_value *split = json_get(settings, W_MAX_SPLIT_SIZE);
-    const struct mp_value *expandable = json_get(settings, W_EXPANDABLE_SEGMENTS);
+    const struct mp_value *split = json_member(r, settings, W_MAX_SPLIT_SIZE, MP_INT, "a whole number");
+    const struct mp_value *expandable = json_member(r, settings, W_EXPANDABLE_SEGMENTS, MP_BOOLEAN, "true or false");
     double gc = 0;
     mp_value_number(json_get(settings, W_GC_THRESHOLD), &gc);
-    return conf_from_values(split && split->kind == MP_INT ? split->as.integer : -1, gc,
-                            expandable && expandable->kind == MP_BOOLEAN && expandable->as.boolean);
+    return conf_from_values(split ? split->as.integer : -1, gc, expandable && expandable->as.boolean);
 }
 
 enum memplan_status mp_snapshot_read_json(struct mp_source *source, int device,
@@ -579,12 +620,12 @@ enum memplan_status mp_snapshot_read_json(struct mp_source *source, int device,
                      "%s: no memory snapshot: it has neither segments nor device_traces",
                      source->origin);
     } else if (top) {
-        const struct mp_value *settings = json_get(top, W_ALLOCATOR_SETTINGS);
-        history->conf = settings ? json_conf(settings) : NULL;
-        status = json_segments(&raw, json_get(top, W_SEGMENTS)) &&
-                         json_traces(&raw, json_get(top, W_DEVICE_TRACES))
-                     ? to_history(&raw, device, source->origin, history, err)
-                     : mp_error_set(err, MEMPLAN_STATUS_NOMEM, "%s: out of memory", source->origin);
+        struct json_reader reader = {.raw = &raw, .origin = source->origin, .err = err};
+        const struct mp_value *settings = json_member(&reader, top, W_ALLOCATOR_SETTINGS, MP_OBJECT, "an object");
+        history->conf = settings ? json_conf(&reader, settings) : NULL;
+        json_segments(&reader, top);
+        json_traces(&reader, top);
+        status = reader.status ? reader.status : to_history(&raw, device, source->origin, history, err);
     }
     release_raw(&raw);
     mp_arena_release(&arena);

@@ -38,7 +38,7 @@ static const struct {
     {"[true, True, FALSE, tRUE]", "[true, true, false, \"tRUE\"]"},
     {"[null, ~, Null, NULL, nULL]", "[null, null, null, null, \"nULL\"]"},
     {"a:\nb: ~\n", "{\"a\": null, \"b\": null}"},
-    {"[1, -2, +3, 007, 0o17, 0x1F]", "[1, -2, 3, 7, 15, 31]"},
+    {"[1, -2, +3, 0, -0, 0.10, 0o17, 0x1F, '010']", "[1, -2, 3, 0, 0, 0.1, 15, 31, \"010\"]"},
     {"[9007199254740993, 9223372036854775807, 9223372036854775808]",
      "[9007199254740993, 9223372036854775807, 9.223372036854776e+18]"},
     {"[1e6, 1.5, .5, 5., -1.5E-2]", "[1000000.0, 1.5, 0.5, 5.0, -0.015]"},
@@ -88,6 +88,12 @@ static const struct {
     {"a: [-.INF]\n", ":1:5: number -.INF is not finite or too long"},
     {"a: .NaN\n", ":1:4: number .NaN is not finite or too long"},
     {"a: 1e999\n", ":1:4: number 1e999 is not finite or too long"},
+    {"a: 010\n", ":1:4: number 010 could be octal (YAML 1.1) or decimal (YAML 1.2); write it without the leading zero, as "
+                  "0o17, or in quotes"},
+    {"[-00]", ":1:2: number -00 could be octal (YAML 1.1) or decimal (YAML 1.2); write it without the leading zero, as 0o17, "
+              "or in quotes"},
+    {"- 09\n", ":1:3: number 09 could be octal (YAML 1.1) or decimal (YAML 1.2); write it without the leading zero, as 0o17, "
+               "or in quotes"},
     {"a: 0x10000000000000000\n", ":1:4: number 0x10000000000000000 is not finite or too long"},
     {"a: \"x\\0y\"\n", ":1:4: a NUL character is not allowed in a string"},
     {"a: [1\n", ":2:1: did not find expected ',' or ']' while parsing a flow sequence"},

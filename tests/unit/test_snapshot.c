@@ -281,6 +281,47 @@ START_TEST(what_is_no_snapshot_is_refused_by_name)
 }
 END_TEST
 
+/* ---- JSON ---- */
+
+static const struct {
+    const char *text;
+    const char *error; /* NULL: read */
+} json[] = {
+    {"{\"segments\": [], \"device_traces\": [[{\"action\": \"annotate\", \"size\": \"x\"}]]}", NULL}, /* what later releases add */
+    {"{\"segments\": null, \"device_traces\": [[{\"action\": \"alloc\", \"addr\": 512, \"size\": 512, \"stream\": null}]]}", NULL},
+    {"{\"segments\": {}}", ":1:14: segments is not a list"},
+    {"{\"segments\": [3]}", ":1:15: a segment is not an object"},
+    {"{\"segments\": [{\"address\": \"0x7f\"}]}", ":1:27: address is not a whole number from 0"},
+    {"{\"segments\": [{\"total_size\": 1.5}]}", ":1:30: total_size is not a whole number from 0"},
+    {"{\"segments\": [{\"is_expandable\": 1}]}", ":1:33: is_expandable is not true or false"},
+    {"{\"segments\": [{\"segment_pool_id\": [1]}]}", ":1:35: segment_pool_id is not a pair of numbers"},
+    {"{\"segments\": [{\"blocks\": {}}]}", ":1:26: blocks is not a list"},
+    {"{\"segments\": [{\"blocks\": [[]]}]}", ":1:27: a block is not an object"},
+    {"{\"segments\": [{\"blocks\": [{\"state\": 1}]}]}", ":1:37: state is not a string"},
+    {"{\"device_traces\": {}}", ":1:19: device_traces is not a list"},
+    {"{\"device_traces\": [{}]}", ":1:20: an item of device_traces is not a list of entries"},
+    {"{\"device_traces\": [[7]]}", ":1:21: an entry of device_traces is not an object"},
+    {"{\"device_traces\": [[{\"action\": \"alloc\", \"size\": -1}]]}", ":1:49: size is not a whole number from 0"},
+    {"{\"device_traces\": [], \"allocator_settings\": []}", ":1:45: allocator_settings is not an object"},
+    {"{\"device_traces\": [],}", ":1:22: expected a key in double quotes"},
+    {"{\"device_traces\": []} x", "expected nothing more after the value"},
+};
+
+START_TEST(json_of_the_wrong_kind_is_refused_with_its_place)
+{
+    struct mp_history h;
+    struct memplan_error err = {0};
+    const enum memplan_status status = parse(json[_i].text, strlen(json[_i].text), -1, &h, &err);
+    if (json[_i].error == NULL) {
+        ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s", err.text);
+        mp_history_release(&h);
+        return;
+    }
+    ck_assert_int_eq(status, MEMPLAN_STATUS_INPUT);
+    ck_assert_msg(strstr(err.text, json[_i].error) != NULL, "%s", err.text);
+}
+END_TEST
+
 START_TEST(depth_is_bounded)
 {
     struct mp_strbuf deep = MP_STRBUF_INIT;
@@ -337,6 +378,7 @@ Suite *suite_snapshot(void)
                         (int)MP_ARRAY_LEN(files));
     tcase_add_test(tc, a_device_can_be_chosen);
     tcase_add_loop_test(tc, what_is_no_snapshot_is_refused_by_name, 0, (int)MP_ARRAY_LEN(refused));
+    tcase_add_loop_test(tc, json_of_the_wrong_kind_is_refused_with_its_place, 0, (int)MP_ARRAY_LEN(json));
     tcase_add_test(tc, depth_is_bounded);
     tcase_add_loop_test(tc, every_prefix_and_every_damaged_byte_is_survived, 0, 3);
     suite_add_tcase(suite, tc);
