@@ -136,6 +136,25 @@ static enum memplan_status write_program(const char *path, const struct mp_run *
     return status;
 }
 
+/* Keys of another way to share the work: no mistake in a file that serves several jobs, but they must not seem to count. */
+static void warn_of_idle_keys(const struct mp_run *run)
+{
+    const enum mp_parallel_kind kind = run->parallel;
+    const struct {
+        enum mp_run_key key;
+        bool counts;
+    } keys[] = {{MP_KEY_DDP, kind == MP_PARALLEL_DDP || kind == MP_PARALLEL_ZERO1},
+                {MP_KEY_FSDP, kind == MP_PARALLEL_FSDP2},
+                {MP_KEY_COLLECTIVES, kind != MP_PARALLEL_NONE},
+                {MP_KEY_GPUS_PER_NODE, kind != MP_PARALLEL_NONE}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++) {
+        char text[96];
+        (void)snprintf(text, sizeof text, "%s has no effect with data_parallel: %s", mp_run_key_text(keys[i].key), mp_parallel_text(kind));
+        if (mp_run_is_given(run, keys[i].key) && !keys[i].counts)
+            mp_cli_warn("fit", text);
+    }
+}
+
 static enum memplan_status fit(const struct fit_options *o, const struct mp_run_source *source, bool *fits, struct memplan_error *err)
 {
     struct mp_fit_report report = {0};
@@ -145,6 +164,7 @@ static enum memplan_status fit(const struct fit_options *o, const struct mp_run_
         return err->status;
     for (size_t i = 0; i < resolved->n_warnings; i++)
         mp_cli_warn("fit", resolved->warnings[i]);
+    warn_of_idle_keys(resolved);
     struct mp_run run = *resolved;
     enum memplan_status status = choose_batch(o, &run, &report, err);
     if (!status)
@@ -161,6 +181,15 @@ static enum memplan_status fit(const struct fit_options *o, const struct mp_run_
     return status;
 }
 
+/* --max-batch passes over the batch of a run file, but not over what was typed beside it. */
+static bool asks_for_two_batches(const struct fit_options *o, const struct mp_run_source *source, int *exit_status)
+{
+    const bool both = o->max_batch && source->values[MP_KEY_BATCH] != NULL && strcmp(source->origins[MP_KEY_BATCH], "--batch") == 0;
+    if (both)
+        *exit_status = mp_options_usage_error("fit", "--max-batch looks for the batch; leave --batch out");
+    return both;
+}
+
 int mp_cmd_fit(int argc, char **argv)
 {
     struct fit_options o = {0};
@@ -172,7 +201,8 @@ int mp_cmd_fit(int argc, char **argv)
     bool fits = false;
     mp_arena_init(&arena);
     mp_run_source_init(&source, &arena);
-    if (mp_options_parse(&mp_command_fit, argc, argv, &o, &source, &operands, &exit_status) == MP_OPTIONS_DONE) {
+    if (mp_options_parse(&mp_command_fit, argc, argv, &o, &source, &operands, &exit_status) == MP_OPTIONS_DONE ||
+        asks_for_two_batches(&o, &source, &exit_status)) {
         mp_arena_release(&arena);
         return exit_status;
     }

@@ -371,10 +371,20 @@ struct pending {
     struct mp_option_list files;
 };
 
+/* Run keys that replace each other: of two flags neither is the later one. */
+static int check_lengths(const struct mp_command *command, const struct pending *pending)
+{
+    if (pending->texts[MP_KEY_SEQ] == NULL || pending->texts[MP_KEY_SEQ_LENGTHS] == NULL)
+        return MP_EXIT_YES;
+    return mp_options_usage_error(command->name, "--seq and --seq-lengths replace each other; give one of them");
+}
+
 static int apply_run(const struct mp_command *command, const struct pending *pending,
                      const struct tables *t, struct mp_run_source *source)
 {
     struct memplan_error err = {0};
+    if (check_lengths(command, pending) != MP_EXIT_YES)
+        return MP_EXIT_USAGE;
     for (size_t i = 0; i < pending->files.n; i++) {
         if (mp_run_source_file(source, pending->files.items[i], &err) != MEMPLAN_STATUS_OK)
             return mp_cli_fail(command->name, &err);

@@ -73,6 +73,10 @@ static enum memplan_status read_precisions(const char *text, unsigned *mask, str
 static enum memplan_status check(const struct mp_plan_request *request, struct memplan_error *err)
 {
     const struct mp_run *const run = request->run;
+    if (request->tokens_per_step > 0 && mp_run_is_given(run, MP_KEY_ACCUMULATE))
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--tokens-per-step: the accumulation follows from it, and the run gives one; give one of them");
+    if (request->precisions && mp_run_is_given(run, MP_KEY_PRECISION))
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--precisions: the run gives a precision; give one of them");
     if (run->n_seq_lengths > 0)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "seq_lengths: plans are made for one length; give seq, the longest");
     if (request->gpus > 1 && run->world > 1 && run->world != request->gpus)

@@ -88,7 +88,9 @@ static enum memplan_status check(const struct sweep_options *o, enum mp_sweep_fo
                             o->shard ? "put together from parts" : "continued");
     if (o->heatmap && !is_drawing(format))
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--heatmap: needs -o with a name that ends in .svg or .html");
-    if (o->resume && !o->output)
+    if (o->json && o->output && strcmp(o->output, "-") != 0)
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--json: the name after -o says the format; leave one of them out");
+    if (o->resume && (!o->output || strcmp(o->output, "-") == 0))
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--resume: needs -o FILE, the file to go on with");
     return MEMPLAN_STATUS_OK;
 }
