@@ -18,9 +18,11 @@ JOBS = {
     "llama3-8b": ["--model", "llama3-8b", "--gpu", "H200-141G", "--precision", "bf16", "--checkpoint", "full"],
     "gpt-175b": ["--model", "gpt-175b", "--gpu", "H100-80G", "--precision", "bf16", "--checkpoint", "full", "--data-parallel", "fsdp2",
                  "--world", "64"],
+    "gpt-175b-lives": ["--model", "gpt-175b", "--gpu", "LARGE", "--precision", "bf16", "--checkpoint", "full", "--data-parallel", "fsdp2",
+                       "--world", "64"],
     "fragmented": ["--model", "llama3.2-1b", "--gpu", "RTX4090-24G", "--precision", "bf16", "--checkpoint", "full", "--batch", "4"],
 }
-FITS = {"gpt2": True, "llama3-8b": True, "gpt-175b": False, "fragmented": False}
+FITS = {"gpt2": True, "llama3-8b": True, "gpt-175b": False, "gpt-175b-lives": True, "fragmented": False}
 failures = []
 
 
@@ -29,9 +31,22 @@ def check(page, what, good, seen=""):
         failures.append(f"{page}: {what} {seen}".rstrip())
 
 
+def large_gpu(folder):
+    """An H200 with room for all weights of gpt-175b, which are on a card before they are cut: no real card has that."""
+    with open(os.path.join("configs", "gpus", "H200-141G.json"), encoding="utf-8") as file:
+        gpu = json.load(file)
+    gpu["name"] = "H200-480G"
+    gpu["total_bytes"] = {"value": 480 << 30, "provenance": "derived"}
+    path = os.path.join(folder, "large.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(gpu, file)
+    return path
+
+
 def make_page(name, folder):
+    job = [large_gpu(folder) if word == "LARGE" else word for word in JOBS[name]]
     html, svg = os.path.join(folder, name + ".html"), os.path.join(folder, name + ".svg")
-    done = subprocess.run(["memplan", "fit", *JOBS[name], "--html", html, "--svg", svg, "--json"], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(["memplan", "fit", *job, "--html", html, "--svg", svg, "--json"], stdout=subprocess.PIPE, text=True)
     report = json.loads(done.stdout)
     check(name, "exit status", done.returncode == (0 if FITS[name] else 1), done.returncode)
     check(name, "verdict of --json", report["fits"] == FITS[name])
