@@ -264,3 +264,37 @@ enum memplan_status mp_file_write(const char *path, const void *bytes, size_t le
     free(target);
     return status;
 }
+
+/* The folder that will hold the file. */
+static bool folder_is_writable(const char *path)
+{
+    struct mp_strbuf folder = MP_STRBUF_INIT;
+    const char *const slash = strrchr(path, '/');
+    if (slash)
+        mp_strbuf_add(&folder, path, (size_t)(slash - path) + 1);
+    else
+        mp_strbuf_addstr(&folder, ".");
+    if (folder.failed)
+        errno = ENOMEM;
+    const bool writable = !folder.failed && access(mp_strbuf_text(&folder), W_OK | X_OK) == 0;
+    mp_strbuf_release(&folder);
+    return writable;
+}
+
+enum memplan_status mp_file_check_writable(const char *path, struct memplan_error *err)
+{
+    struct stat st;
+    const bool exists = stat(path, &st) == 0;
+    if (is_standard(path))
+        return MEMPLAN_STATUS_OK;
+    if (exists && S_ISDIR(st.st_mode))
+        return mp_error_set(err, MEMPLAN_STATUS_IO, "cannot write '%s': it is a directory", path);
+    if (exists && !S_ISREG(st.st_mode))
+        return access(path, W_OK) == 0 ? MEMPLAN_STATUS_OK : cannot_write(path, err);
+    char *const target = exists ? realpath(path, NULL) : NULL; /* a link is written where it leads */
+    const bool writable = folder_is_writable(target ? target : path);
+    const int reason = errno;
+    free(target);
+    errno = reason;
+    return writable ? MEMPLAN_STATUS_OK : cannot_write(path, err);
+}

@@ -21,6 +21,9 @@ enum memplan_status mp_file_read(const char *path, uint64_t limit_bytes, struct 
 enum memplan_status mp_file_write(const char *path, const void *bytes, size_t length,
                                   struct memplan_error *err);
 
+/** Whether mp_file_write() could write path, as far as that can be told without doing it: before long work. IO with the reason. */
+enum memplan_status mp_file_check_writable(const char *path, struct memplan_error *err);
+
 /**
  * Incremental reader of lines or blocks, plain or gzip, for files larger than memory should hold.
  */

@@ -30,7 +30,8 @@ const struct mp_command mp_command_compare = {
     .options = options,
     .n_options = MP_ARRAY_LEN(options),
     .examples = {"memplan compare validate/results/h200-runs.jsonl", "memplan compare runs.jsonl --require reserved:1%:95,requested:0:100"},
-    .exits = "  0 done, every requirement met\n  1 a requirement is missed\n  2 a line has errors; the others are predicted all the same\n",
+    .exits = "  0 done, every requirement met\n  1 a requirement is missed\n",
+    .more_exits = "  2 also: a line has errors; the others are predicted all the same\n",
     .min_operands = 1,
     .max_operands = -1,
 };

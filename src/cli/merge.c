@@ -21,7 +21,7 @@ const struct mp_command mp_command_merge = {
     .options = options,
     .n_options = MP_ARRAY_LEN(options),
     .examples = {"memplan merge part-*.csv -o all.csv"},
-    .exits = "  1  points of the grid are in none of the parts; the others were written\n",
+    .exits = "  0 done\n  1 points of the grid are in none of the parts; the others were written\n",
     .min_operands = 1,
     .max_operands = -1,
 };
@@ -35,7 +35,8 @@ static enum memplan_status merge(const struct merge_options *o, const struct mp_
     if (!status && (format == MP_SWEEP_SVG || format == MP_SWEEP_HTML))
         status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: a drawing is not a part; parts are .csv, .json or .jsonl", parts->items[0]);
     if (!status && o->output && strcmp(o->output, "-") != 0 && wanted != format)
-        status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: not in the format of the parts", o->output);
+        status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: not in the format of the parts, whose names end as in '%s'", o->output,
+                              parts->items[0]);
     struct mp_sink *const sink = status ? NULL : mp_sink_open(o->output, err);
     if (!sink)
         return err->status;

@@ -161,6 +161,14 @@ static enum memplan_status read_algorithms(const char *list, struct mp_nccl_job 
     return status;
 }
 
+static enum memplan_status set_env(struct mp_nccl_env *env, const char *assignment, struct memplan_error *err)
+{
+    const enum memplan_status status = mp_nccl_env_set(env, assignment, err);
+    if (status != MEMPLAN_STATUS_OK)
+        mp_error_prefix(err, "--env");
+    return status;
+}
+
 static enum memplan_status read_machine(const struct nccl_options *o, struct report *report, struct memplan_error *err)
 {
     struct mp_nccl_job *job = &report->base;
@@ -184,7 +192,7 @@ static enum memplan_status read_machine(const struct nccl_options *o, struct rep
     if (status == MEMPLAN_STATUS_OK && o->version != NULL)
         status = mp_nccl_version_parse(o->version, &job->version, err);
     for (size_t i = 0; i < o->env.n && status == MEMPLAN_STATUS_OK; i++)
-        status = mp_nccl_env_set(&job->env, o->env.items[i], err);
+        status = set_env(&job->env, o->env.items[i], err);
     if (status == MEMPLAN_STATUS_OK && o->algorithms != NULL)
         status = read_algorithms(o->algorithms, job, err);
     if (o->net_gbit != 0)

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -182,6 +183,7 @@ void mp_options_help(const struct mp_command *command, struct mp_strbuf *out)
     mp_strbuf_addstr(out, command->exits != NULL ? command->exits : "  0 done\n");
     mp_strbuf_addstr(out,
                      "  2 wrong usage or input\n  3 the world failed: files, memory, devices\n");
+    mp_strbuf_addstr(out, command->more_exits != NULL ? command->more_exits : "");
 }
 
 /* ---- parsing ---- */
@@ -464,7 +466,7 @@ static const char *report_output(const struct mp_command *command, const void *t
     return "-";
 }
 
-/* Before any work: every output has a file of its own, and none is read. */
+/* Before any work: every output has a file of its own, none is read, and all can be written. */
 static int check_outputs(const struct mp_command *command, const void *target, const struct pending *pending,
                          const struct mp_operands *operands)
 {
@@ -484,6 +486,9 @@ static int check_outputs(const struct mp_command *command, const void *target, c
                                               command->options[k].name, name, strcmp(path, "-") == 0 ? "standard output" : path);
         }
         status = check_inputs(command, name, path, pending, operands);
+        struct memplan_error err = {0};
+        if (status == MP_EXIT_YES && mp_file_check_writable(path, &err) != MEMPLAN_STATUS_OK)
+            status = mp_cli_fail(command->name, &err);
     }
     return status;
 }

@@ -61,7 +61,8 @@ struct mp_command {
     size_t n_options;
     bool takes_run; /* run keys and --run */
     const char *examples[2];
-    const char *exits;              /* lines after the common ones; NULL: the common ones say it */
+    const char *exits;              /* lines before the common ones, of 2 and 3; NULL: "0 done" */
+    const char *more_exits;         /* lines after them: what else 2 and 3 mean */
     int min_operands, max_operands; /* max -1: any number */
 };
 

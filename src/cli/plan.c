@@ -17,9 +17,9 @@ static const struct mp_option options[] = {
     {.name = "tokens-per-step", .argument = "N", .kind = MP_OPTION_STRING, .target = offsetof(struct plan_options, tokens), .group = "Question",
      .help = "tokens of an optimizer step, all GPUs together, such as 4M (10^6 each; default: one micro-batch)"},
     {.name = "gpus", .argument = "N", .kind = MP_OPTION_INT, .target = offsetof(struct plan_options, gpus), .group = "Question",
-     .help = "GPUs that may be used (default 1)", .low = 1, .high = 1048576},
+     .help = "GPUs that may be used (default: 1)", .low = 1, .high = 1048576},
     {.name = "minimize", .argument = "WHAT", .kind = MP_OPTION_CHOICE, .target = offsetof(struct plan_options, minimize), .group = "Question",
-     .help = "time, gpus or memory (default time)", .values = "time|gpus|memory"},
+     .help = "what to make small (default: time)", .values = "time|gpus|memory"},
     {.name = "precisions", .argument = "LIST", .kind = MP_OPTION_STRING, .target = offsetof(struct plan_options, precisions), .group = "Question",
      .help = "precisions that may be chosen, comma-separated, such as amp-bf16,bf16 (default: the run's only)"},
     {.name = "pareto", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, pareto), .group = "Question",
@@ -56,6 +56,15 @@ static enum memplan_status read_tokens(const char *text, uint64_t *tokens, struc
     return MEMPLAN_STATUS_OK;
 }
 
+static enum memplan_status no_precision(const char *text, size_t n, const char *known, struct memplan_error *err)
+{
+    struct mp_strbuf list = MP_STRBUF_INIT;
+    mp_choice_list(&list, known, "or");
+    mp_error_set(err, MEMPLAN_STATUS_INPUT, "--precisions: '%.*s' is not one of %s", (int)MP_MIN(n, 40), text, mp_strbuf_text(&list));
+    mp_strbuf_release(&list);
+    return MEMPLAN_STATUS_INPUT;
+}
+
 static enum memplan_status read_precisions(const char *text, unsigned *mask, struct memplan_error *err)
 {
     const char *const known = mp_run_key_info(MP_KEY_PRECISION)->values;
@@ -63,7 +72,7 @@ static enum memplan_status read_precisions(const char *text, unsigned *mask, str
         const size_t n = strcspn(c, ",");
         const int index = mp_choice_index(known, c, n);
         if (index < 0)
-            return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--precisions: '%.*s' is not one of %s", (int)MP_MIN(n, 40), c, known);
+            return no_precision(c, n, known, err);
         *mask |= 1u << index;
         c += n + (c[n] == ',');
     }

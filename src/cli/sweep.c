@@ -40,7 +40,8 @@ const struct mp_command mp_command_sweep = {
     .options = options,
     .n_options = MP_ARRAY_LEN(options),
     .examples = {"memplan sweep configs/grids/gpt-1.3b.yaml -o out.csv", "memplan sweep grid.yaml --heatmap batch,seq -o map.svg"},
-    .exits = "  3  also: interrupted; the file holds the points that were done, --resume goes on\n",
+    .more_exits = "  3 also: interrupted; the file holds the points that were done, --resume\n"
+                  "    goes on\n",
     .min_operands = 1,
     .max_operands = 1,
 };
@@ -185,6 +186,8 @@ static void print_summary(const struct sweep_options *o, const struct mp_sweep *
 
 static enum memplan_status sweep_grid(const struct sweep_options *o, enum mp_sweep_format format, struct mp_sweep *sweep, struct memplan_error *err)
 {
+    if (sweep->n_rows == 0 && !o->shard)
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "where: no point of the grid meets it");
     bool finished = false;
     struct mp_sweep_map map;
     enum memplan_status status = is_drawing(format) ? mp_sweep_map_init(&map, sweep, o->heatmap, err) : MEMPLAN_STATUS_OK;

@@ -77,5 +77,7 @@ int mp_cmd_validate(int argc, char **argv)
     if (mp_options_parse(&mp_command_validate, own, argv, NULL, NULL, &operands, &exit_status) ==
         MP_OPTIONS_DONE)
         return exit_status;
+    if (mp_choice_index("probe|replay|train", operands.items[0], strlen(operands.items[0])) < 0)
+        return mp_options_usage_error("validate", "'%.40s' is not one of probe, replay or train", operands.items[0]);
     return start(argv, &err);
 }

@@ -37,7 +37,7 @@ struct mp_allocator_conf {
 typedef int mp_torch_version;
 #define MP_TORCH_DEFAULT 211
 
-/** "2.11", "2.11.0+cu130" → 211. INPUT for what is no version between 1.13 and 2.14. */
+/** "2.11", "2.11.0+cu130" → 211. INPUT for what is no version between 1.13 and 2.12. */
 enum memplan_status mp_torch_version_parse(const char *text, mp_torch_version *torch,
                                            struct memplan_error *err);
 

@@ -37,10 +37,10 @@ enum memplan_status mp_torch_version_parse(const char *text, mp_torch_version *t
     const long minor = isdigit((unsigned char)rest[0]) ? strtol(rest, &end, 10) : -1;
     const bool ended =
         end && (*end == '\0' || *end == '.' || *end == '+' || isalpha((unsigned char)*end));
-    const bool known = (major == 1 && minor == 13) || (major == 2 && minor >= 0 && minor <= 14);
+    const bool known = (major == 1 && minor == 13) || (major == 2 && minor >= 0 && minor <= 12);
     if (!ended || !known)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                            "torch version '%.40s': not known; use 1.13 or 2.0 to 2.14", text);
+                            "torch version '%.40s': not known; use 1.13 or 2.0 to 2.12", text);
     *torch = (mp_torch_version)(major * 100 + minor);
     return MEMPLAN_STATUS_OK;
 }

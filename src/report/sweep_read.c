@@ -250,9 +250,11 @@ static enum memplan_status read_json(struct lines *l, bool framed, mp_sweep_reco
 enum memplan_status mp_sweep_read_rows(const char *path, enum mp_sweep_format format, struct mp_strbuf *header, mp_sweep_record_visit *visit,
                                        void *context, struct memplan_error *err)
 {
-    struct lines l = {.path = path, .reader = mp_reader_open(path, err)};
-    if (!l.reader)
-        return err->status;
+    struct memplan_error own = {0};
+    struct lines l = {.path = path, .reader = mp_reader_open(path, &own)};
+    if (!l.reader) /* a part that is not there is wrong input */
+        return own.status == MEMPLAN_STATUS_NOMEM ? mp_error_set(err, own.status, "%s", own.text)
+                                                  : mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s", own.text);
     const enum memplan_status status =
         format == MP_SWEEP_CSV ? read_csv(&l, header, visit, context, err) : read_json(&l, format == MP_SWEEP_JSON, visit, context, err);
     mp_reader_close(l.reader);

@@ -110,7 +110,7 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_LORA] = {"OBJECT", NULL, NULL,
                      "adapters: '{rank: 8, targets: [q_proj], alpha: 16, dropout: 0}'",
                      GROUP_TRAINING, false},
-    [MP_KEY_QUANTIZATION] = {"KIND", "none|nf4", "none",
+    [MP_KEY_QUANTIZATION] = {"KIND", "none|nf4", "as the model's quantization_config says",
                              "4-bit base under adapters (bitsandbytes, double quantisation)",
                              GROUP_TRAINING, false},
     [MP_KEY_DATA_PARALLEL] =
@@ -1079,6 +1079,33 @@ static bool is_deepspeed(enum mp_parallel_kind kind)
            kind == MP_PARALLEL_DEEPSPEED_ZERO3;
 }
 
+/*
+ * train_batch_size = micro-batch x accumulation x ranks: what the file leaves open follows, as in
+ * deepspeed/runtime/config.py, and DeepSpeed does not start unless they agree. A batch of the run
+ * stands over the file's.
+ */
+static void join_batches(struct reader *r)
+{
+    struct mp_run *const run = r->run;
+    const struct mp_deepspeed_options *const o = &run->deepspeed;
+    const bool own_batch = mp_run_is_given(run, MP_KEY_BATCH);
+    int64_t batch = own_batch ? run->batch : o->micro_batch;
+    int64_t accumulate = mp_run_is_given(run, MP_KEY_ACCUMULATE) ? run->accumulate : o->accumulate;
+    if (accumulate == 0)
+        accumulate = o->train_batch > 0 && batch > 0 ? MP_MAX(o->train_batch / batch / run->world, 1) : 1;
+    if (batch == 0)
+        batch = MP_MAX(o->train_batch / accumulate / run->world, 1);
+    run->batch = batch;
+    run->accumulate = MP_MIN(accumulate, ACCUMULATE_MAX);
+    uint64_t samples = 0;
+    const bool whole = mp_mul_u64((uint64_t)batch, (uint64_t)accumulate, &samples) && mp_mul_u64(samples, (uint64_t)run->world, &samples);
+    if (!own_batch && o->train_batch > 0 && (!whole || samples != (uint64_t)o->train_batch))
+        mp_problems_add(&r->problems, NULL, "deepspeed",
+                        "train_batch_size %" PRId64 " is not %" PRId64 " (micro-batch) x %" PRId64 " (accumulation) x %" PRId64
+                        " (ranks)",
+                        o->train_batch, batch, accumulate, run->world);
+}
+
 /* The stage from either side; batch, accumulation, type and optimizer as DeepSpeed's file has them. */
 static void join_deepspeed(struct reader *r)
 {
@@ -1095,12 +1122,7 @@ static void join_deepspeed(struct reader *r)
     if (o->stage == 0)
         mp_deepspeed_options_init(o, stage);
     run->parallel = (enum mp_parallel_kind)(MP_PARALLEL_DEEPSPEED_ZERO1 + o->stage - 1);
-    if (!mp_run_is_given(run, MP_KEY_ACCUMULATE) && o->accumulate > 0)
-        run->accumulate = MP_MIN(o->accumulate, ACCUMULATE_MAX);
-    if (!mp_run_is_given(run, MP_KEY_BATCH) && (o->micro_batch > 0 || o->train_batch > 0))
-        run->batch = o->micro_batch > 0
-                         ? o->micro_batch
-                         : MP_MAX(o->train_batch / (run->world * run->accumulate), 1);
+    join_batches(r);
     const int64_t hidden = mp_model_integer(run->model, "hidden_size|n_embd|d_model");
     if (hidden > 0)
         mp_deepspeed_options_fill(o, hidden);
@@ -1279,6 +1301,8 @@ static const struct mp_value *read_arguments_file(struct reader *r, const char *
         mp_problems_add(&r->problems, NULL, "training_arguments", "%s", own.text);
     else if (value->kind != MP_OBJECT)
         mp_problems_add(&r->problems, NULL, "training_arguments", "%s: not an object", path);
+    else if (r->problems.n == 0)
+        r->problems.origin = path;
     return value != NULL && value->kind == MP_OBJECT ? value : NULL;
 }
 
@@ -1320,6 +1344,7 @@ static void apply_trainer(const struct mp_run_source *source, struct reader *r)
         r->no_memory = true;
         return;
     }
+    (void)locate(source, r, MP_KEY_TRAINING_ARGUMENTS);
     if (value != NULL && value->kind == MP_STRING)
         value = read_arguments_file(r, value->as.string.text);
     else if (value == NULL)

@@ -19,6 +19,11 @@ memplan replay protocol4.pickle --html -; echo "replay: exit status $?"
 memplan sweep run.yaml -o run.yaml; echo "sweep: exit status $?"
 memplan merge a.csv b.csv -o b.csv; echo "merge: exit status $?"
 ls
+# and so is what cannot be written
+mkdir folder
+fit --model gpt2 --html missing/a.html
+fit --model gpt2 -o folder
+memplan sweep run.yaml -o missing/a.csv; echo "sweep: exit status $?"
 # what is allowed: a device for several, and standard output for the one picture
 fit --model gpt2 --html /dev/null --svg /dev/null -o /dev/null
 fit --model gpt2 -o report.txt --svg - | grep -c '<svg'

@@ -228,6 +228,14 @@ static const struct {
     {"{model: gpt2, gpu: H200-141G, data_parallel: deepspeed-zero2, precision: amp-bf16}",
      MEMPLAN_STATUS_UNSUPPORTED,
      {"precision: \"amp-bf16\" is not supported with DeepSpeed"}},
+    {"{model: gpt2, gpu: H200-141G, world: 2, deepspeed: {zero_optimization: {stage: 2}, train_batch_size: 7, "
+     "train_micro_batch_size_per_gpu: 2}}",
+     MEMPLAN_STATUS_INPUT,
+     {"train_batch_size 7 is not 2 (micro-batch) x 1 (accumulation) x 2 (ranks)"}},
+    {"{model: gpt2, gpu: H200-141G, world: 2, deepspeed: {zero_optimization: {stage: 2}, train_batch_size: 8, "
+     "gradient_accumulation_steps: 3}}",
+     MEMPLAN_STATUS_INPUT,
+     {"train_batch_size 8 is not 1 (micro-batch) x 3 (accumulation) x 2 (ranks)"}},
     {"[model, gpt2]", MEMPLAN_STATUS_INPUT, {"a.yaml", "not a list"}},
     {"null", MEMPLAN_STATUS_INPUT, {"a.yaml: empty"}},
     {"{batch: 0, seq: x, tf32: 7, nope: 1, used: 80G}",
@@ -258,6 +266,35 @@ START_TEST(a_long_list_of_mistakes_is_cut_not_overrun)
     ck_assert_uint_lt(strlen(err.text), sizeof err.text);
     ck_assert_str_eq(err.text + strlen(err.text) - 4, " ...");
     mp_strbuf_release(&text);
+}
+END_TEST
+
+/* What of train_batch_size = micro-batch x accumulation x ranks is left open, on 2 ranks. */
+static const struct {
+    const char *deepspeed, *keys;
+    int64_t batch, accumulate;
+} batches[] = {
+    {"train_batch_size: 12, train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 3", "", 2, 3},
+    {"train_batch_size: 12, train_micro_batch_size_per_gpu: 2", "", 2, 3},
+    {"train_batch_size: 12, gradient_accumulation_steps: 3", "", 2, 3},
+    {"train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 3", "", 2, 3},
+    {"train_batch_size: 12", "", 6, 1},
+    {"train_micro_batch_size_per_gpu: 2", "", 2, 1},
+    {"train_batch_size: auto", "", 1, 1},
+    {"train_batch_size: 12, train_micro_batch_size_per_gpu: 2", "batch: 4,", 4, 1},
+    {"train_batch_size: 12", "accumulate: 2,", 3, 2},
+    {"train_batch_size: 7, train_micro_batch_size_per_gpu: 2", "batch: 4, accumulate: 5,", 4, 5},
+};
+
+START_TEST(deepspeeds_batches_follow_from_each_other)
+{
+    char text[300];
+    (void)snprintf(text, sizeof text, "{model: gpt2, gpu: H200-141G, world: 2, %s deepspeed: {zero_optimization: {stage: 2}, %s}}",
+                   batches[_i].keys, batches[_i].deepspeed);
+    const struct mp_run *const run = read_run(text);
+    ck_assert_msg(run != NULL, "%s", err.text);
+    ck_assert_int_eq(run->batch, batches[_i].batch);
+    ck_assert_int_eq(run->accumulate, batches[_i].accumulate);
 }
 END_TEST
 
@@ -498,6 +535,7 @@ Suite *suite_spec_run(void)
     tcase_add_test(tc, lengths_are_padded_and_the_longest_is_seq);
     tcase_add_loop_test(tc, mistakes_are_told, 0, (int)MP_ARRAY_LEN(mistakes));
     tcase_add_test(tc, a_long_list_of_mistakes_is_cut_not_overrun);
+    tcase_add_loop_test(tc, deepspeeds_batches_follow_from_each_other, 0, (int)MP_ARRAY_LEN(batches));
     tcase_add_test(tc, null_is_not_given);
     tcase_add_test(tc, rotary_models_warn_beyond_their_positions);
     tcase_add_loop_test(tc, flags_are_read, 0, (int)MP_ARRAY_LEN(texts));
