@@ -133,6 +133,34 @@ int64_t mp_model_positions(const struct mp_model *model, bool *table)
     return MP_MAX(positions - reserved, 1);
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+const char *mp_model_other_head(const struct mp_model *model, const char **planned)
+{
+    static const struct {
+        const char *model_type, *head;
+    } heads[] = {{"gpt2", "LMHeadModel"},      {"bert", "ForMaskedLM"},       {"roberta", "ForMaskedLM"},
+                 {"t5", "ForConditionalGeneration"}, {"vit", "ForImageClassification"}};
+    const struct mp_value *const list = mp_value_get(model->config, "architectures");
+    const char *other = NULL;
+    *planned = "ForCausalLM";
+    for (size_t i = 0; i < MP_ARRAY_LEN(heads); i++)
+        if (strcmp(heads[i].model_type, model->model_type) == 0)
+            *planned = heads[i].head;
+    for (size_t i = 0; list != NULL && list->kind == MP_ARRAY && i < list->as.array.length; i++) {
+        const struct mp_value *const item = list->as.array.items[i];
+        if (item->kind == MP_STRING && ends_with(item->as.string.text, *planned))
+            return NULL;
+        if (item->kind == MP_STRING && other == NULL)
+            other = item->as.string.text;
+    }
+    return other;
+}
+
 void mp_config_open(struct mp_config *c, const struct mp_model *model, struct memplan_error *err)
 {
     *c = (struct mp_config){.model = model, .err = err};

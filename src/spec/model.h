@@ -35,6 +35,11 @@ const struct mp_model *mp_model_parse(struct mp_arena *arena, const char *name, 
 int64_t mp_model_positions(const struct mp_model *model, bool *table);
 /** Sequence length that follows from the config (vision models: patches and a class token); 0: it is free. */
 int64_t mp_model_fixed_seq(const struct mp_model *model);
+/**
+ * The class that the file's architectures names, when it is another head than the one that is planned for the family ("ForCausalLM"
+ * for most), which goes to *planned; else NULL.
+ */
+const char *mp_model_other_head(const struct mp_model *model, const char **planned);
 /** Number of blocks by the usual keys; 0 when the file does not say. */
 int64_t mp_model_layers(const struct mp_model *model);
 /** First integer of the '|'-separated keys, of the model or of its text part; 0 when there is none.

@@ -25,7 +25,7 @@
 #define LIST_MAX              65536
 #define BYTES_MAX             (UINT64_C(1) << 50)
 #define DEFAULT_SEQ_MAX       2048
-#define WARNINGS_MAX          4
+#define WARNINGS_MAX          8
 #define IMBALANCE_MAX         1000
 #define GPUS_PER_NODE_DEFAULT 8
 
@@ -1161,6 +1161,16 @@ static void check_parallel(const struct mp_run_source *source, struct reader *r)
                         run->fsdp.reshard_to, run->world / run->fsdp.replicas);
 }
 
+/* What is trained is up to the script, not to the file: a checkpoint of one class is often loaded as another. */
+static void check_head(struct reader *r)
+{
+    const char *planned;
+    const char *const other = mp_model_other_head(r->run->model, &planned);
+    if (other != NULL)
+        warn(r, mp_arena_printf(r->arena, "architectures names %.80s; what is planned is %s with the family's %s, which may take more or less",
+                                other, r->run->model->model_type, planned));
+}
+
 static void check_precision(struct reader *r)
 {
     const struct mp_run *const run = r->run;
@@ -1372,6 +1382,7 @@ static void complete(const struct mp_run_source *source, struct reader *r)
     check_positions(source, r, positions, table);
     check_layers(source, r);
     check_parallel(source, r);
+    check_head(r);
     check_precision(r);
     check_optimizer(r);
     check_variants(r);

@@ -37,6 +37,29 @@ static struct mp_config open_config(const char *text)
     return c;
 }
 
+static const struct {
+    const char *config, *other, *planned;
+} classes[] = {
+    {"{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"]}", NULL, "ForCausalLM"},
+    {"{\"model_type\": \"llama\", \"architectures\": [\"LlamaForSequenceClassification\"]}", "LlamaForSequenceClassification",
+     "ForCausalLM"},
+    {"{\"model_type\": \"bert\", \"architectures\": [\"BertModel\"]}", "BertModel", "ForMaskedLM"},
+    {"{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\", \"BertForMaskedLM\"]}", NULL, "ForMaskedLM"},
+    {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"]}", NULL, "LMHeadModel"},
+    {"{\"model_type\": \"gpt2\", \"architectures\": null}", NULL, "LMHeadModel"},
+    {"{\"model_type\": \"vit\", \"architectures\": []}", NULL, "ForImageClassification"},
+    {"{\"model_type\": \"t5\", \"architectures\": [3, \"T5EncoderModel\"]}", "T5EncoderModel", "ForConditionalGeneration"},
+};
+
+START_TEST(another_head_is_noticed)
+{
+    const char *planned = NULL;
+    const struct mp_model *const model = read_model(classes[_i].config);
+    ck_assert_pstr_eq(mp_model_other_head(model, &planned), classes[_i].other);
+    ck_assert_str_eq(planned, classes[_i].planned);
+}
+END_TEST
+
 /* A size: the config's other members, the fallback, the expected answer; a problem names says. */
 static const struct {
     const char *members;
@@ -273,6 +296,7 @@ Suite *suite_spec_model(void)
     tcase_add_test(tc, names_and_origins);
     tcase_add_loop_test(tc, shipped_models_are_as_published, 0, (int)MP_ARRAY_LEN(shipped));
     tcase_add_test(tc, every_shipped_model_is_in_the_table);
+    tcase_add_loop_test(tc, another_head_is_noticed, 0, (int)MP_ARRAY_LEN(classes));
     suite_add_tcase(suite, tc);
     return suite;
 }
