@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "report/report.h"
 #include "train/job.h"
 
 /* ---- writing ---- */
@@ -120,18 +121,7 @@ static void write_predicted(struct mp_json_writer *w, const struct mp_evaluation
     mp_json_uint(w, "reserved_bytes", e->reserved_bytes);
     mp_json_uint(w, "context_bytes", e->context_bytes);
     mp_json_uint(w, "device_used_bytes", e->device_used_bytes);
-    mp_json_array(w, "phases");
-    for (size_t i = 0; i < e->n_phases; i++) {
-        const struct mp_phase_peaks *phase = &e->phases[i];
-        mp_json_object(w, NULL);
-        mp_json_string(w, "phase", phase->name);
-        mp_json_uint(w, "requested", phase->requested_bytes);
-        mp_json_uint(w, "requested_peak", phase->requested_peak_bytes);
-        mp_json_uint(w, "allocated_peak", phase->allocated_peak_bytes);
-        mp_json_uint(w, "reserved_peak", phase->reserved_peak_bytes);
-        mp_json_end_object(w);
-    }
-    mp_json_end_array(w);
+    mp_report_phases_json(w, e);
     mp_json_end_object(w);
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "suites.h"
+#include "value_text.h"
 
 static struct mp_arena arena;
 static struct memplan_error err;
@@ -17,18 +18,6 @@ static void release(void)
 static const struct mp_value *parse(const char *text)
 {
     return mp_json_parse(&arena, "a.json", text, strlen(text), &err);
-}
-
-/* The text that a value is written as, in one line. */
-static const char *written(const struct mp_value *value)
-{
-    struct mp_strbuf out = MP_STRBUF_INIT;
-    struct mp_json_writer w;
-    mp_json_init(&w, &out, 0);
-    mp_json_value(&w, NULL, value);
-    const char *const text = mp_arena_strdup(&arena, mp_strbuf_text(&out));
-    mp_strbuf_release(&out);
-    return text;
 }
 
 /* written NULL: the same as the text */
@@ -68,10 +57,10 @@ START_TEST(reads_and_writes)
     const struct mp_value *const value = parse(accepted[_i].text);
     ck_assert_msg(value != NULL, "'%s': %s", accepted[_i].text, err.text);
     const char *const expected = accepted[_i].written ? accepted[_i].written : accepted[_i].text;
-    ck_assert_str_eq(written(value), expected);
-    const struct mp_value *const again = parse(written(value));
-    ck_assert_msg(again != NULL, "written '%s': %s", written(value), err.text);
-    ck_assert_str_eq(written(again), expected);
+    ck_assert_str_eq(value_text(&arena, value), expected);
+    const struct mp_value *const again = parse(value_text(&arena, value));
+    ck_assert_msg(again != NULL, "written '%s': %s", value_text(&arena, value), err.text);
+    ck_assert_str_eq(value_text(&arena, again), expected);
 }
 END_TEST
 
