@@ -20,9 +20,9 @@ static const struct {
     {"echo hidden >&2; echo \"[$HOME]\"", 20000, MP_SUBPROCESS_ANSWERED, "[]\n"},
     {"echo no; exit 3", 20000, MP_SUBPROCESS_FAILED, "no\n"},
     {"kill -9 $$", 20000, MP_SUBPROCESS_FAILED, ""},
-    {"echo part; sleep 30", 200, MP_SUBPROCESS_TIMED_OUT, "part\n"},
-    {"echo all; exec >&-; sleep 30", 200, MP_SUBPROCESS_TIMED_OUT, "all\n"}, /* closes its output, and stays */
-    {"while :; do echo x; done", 200, MP_SUBPROCESS_TIMED_OUT, "x\nx\nx\nx\nx\nx\nx\nx"},
+    {"echo part; sleep 30", 1500, MP_SUBPROCESS_TIMED_OUT, "part\n"},
+    {"echo all; exec >&-; sleep 30", 1500, MP_SUBPROCESS_TIMED_OUT, "all\n"}, /* closes its output, and stays */
+    {"while :; do echo x; done", 1500, MP_SUBPROCESS_TIMED_OUT, "x\nx\nx\nx\nx\nx\nx\nx"},
 };
 
 START_TEST(asks_and_leaves_nothing_behind)
