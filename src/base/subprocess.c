@@ -55,7 +55,7 @@ static bool spawn(char *const argv[], const int ends[2], pid_t *pid)
 /* Until the end of the output; false when the deadline comes first. */
 static bool read_output(int end, int64_t deadline_ms, char *out, size_t size)
 {
-    char rest[512];
+    char rest[512] = {0};
     size_t used = 0;
     for (;;) {
         struct pollfd ready = {.fd = end, .events = POLLIN};
