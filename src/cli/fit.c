@@ -136,25 +136,6 @@ static enum memplan_status write_program(const char *path, const struct mp_run *
     return status;
 }
 
-/* Keys of another way to share the work: no mistake in a file that serves several jobs, but they must not seem to count. */
-static void warn_of_idle_keys(const struct mp_run *run)
-{
-    const enum mp_parallel_kind kind = run->parallel;
-    const struct {
-        enum mp_run_key key;
-        bool counts;
-    } keys[] = {{MP_KEY_DDP, kind == MP_PARALLEL_DDP || kind == MP_PARALLEL_ZERO1},
-                {MP_KEY_FSDP, kind == MP_PARALLEL_FSDP2},
-                {MP_KEY_COLLECTIVES, kind != MP_PARALLEL_NONE},
-                {MP_KEY_GPUS_PER_NODE, kind != MP_PARALLEL_NONE}};
-    for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++) {
-        char text[96];
-        (void)snprintf(text, sizeof text, "%s has no effect with data_parallel: %s", mp_run_key_text(keys[i].key), mp_parallel_text(kind));
-        if (mp_run_is_given(run, keys[i].key) && !keys[i].counts)
-            mp_cli_warn("fit", text);
-    }
-}
-
 static enum memplan_status fit(const struct fit_options *o, const struct mp_run_source *source, bool *fits, struct memplan_error *err)
 {
     struct mp_fit_report report = {0};
@@ -164,7 +145,6 @@ static enum memplan_status fit(const struct fit_options *o, const struct mp_run_
         return err->status;
     for (size_t i = 0; i < resolved->n_warnings; i++)
         mp_cli_warn("fit", resolved->warnings[i]);
-    warn_of_idle_keys(resolved);
     struct mp_run run = *resolved;
     enum memplan_status status = choose_batch(o, &run, &report, err);
     if (!status)

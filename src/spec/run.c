@@ -1145,7 +1145,7 @@ static void check_parallel(const struct mp_run_source *source, struct reader *r)
     if (run->parallel == MP_PARALLEL_NONE && run->world > 1)
         mp_problems_add(&r->problems, at, label(r, MP_KEY_WORLD),
                         "%" PRId64 " ranks need data_parallel: ddp, zero1 or fsdp2", run->world);
-    if (run->parallel != MP_PARALLEL_NONE && run->world % run->gpus_per_node != 0)
+    if (run->world % run->gpus_per_node != 0)
         mp_problems_add(&r->problems, at, label(r, MP_KEY_WORLD),
                         "%" PRId64 " ranks do not fill hosts of %" PRId64 "; give gpus_per_node",
                         run->world, run->gpus_per_node);

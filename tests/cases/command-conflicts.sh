@@ -1,4 +1,4 @@
-# options that would cancel each other are refused; keys that count for nothing are warned of
+# options that would cancel each other are refused
 cd "$TMPDIR" || exit 3
 printf 'model: gpt2\ngpu: T4-16G\nseq: 64\nbatch: [1, 2]\n' >grid.yaml
 printf 'model: gpt2\ngpu: T4-16G\nseq: 64\nbatch: 4\naccumulate: 2\n' >run.yaml
@@ -13,7 +13,3 @@ run sweep grid.yaml --resume -o -
 # what a file says is passed over by an option that asks for another
 memplan fit --run run.yaml --max-batch --no-advice | grep Largest
 memplan fit --run run.yaml --seq-lengths 32,48 --no-advice --json | grep -A 3 '"seq'
-# a grid of several kinds needs the keys of each
-fit --seq 64 --ddp '{static_graph: true}'
-fit --seq 64 --data-parallel fsdp2 --world 2 --ddp '{static_graph: true}' --fsdp '{offload: true}'
-fit --seq 64 --gpus-per-node 4 --collectives none
