@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Choose runs of what variants.py measures: writes run specs for measure.py to standard output.
 
+  choose_variants.py families --seed 1 --count 24  the families that choose.py leaves out
   choose_variants.py trainer --seed 1 --count 12   transformers' Trainer
   choose_variants.py qlora --seed 1 --count 12     adapters on 4-bit weights
   choose_variants.py losses --seed 1 --count 8     losses without logits, and the optimizers of bitsandbytes and torch
@@ -59,7 +60,109 @@ def line(name, run):
     return {"id": name, "run": run, "expect_bytes": 8 * GIB}
 
 
+# Models of the other families
+
+
+def plain(r, layers, width, heads, inner):
+    """Sizes under the names that most families give them."""
+    heads_of = r.choice((6, 8, 12))
+    return {layers: r.randint(2, 8), width: heads_of * 64, heads: heads_of, inner: r.choice((3, 4)) * heads_of * 64}
+
+
+def opt(r):
+    model = plain(r, "num_hidden_layers", "hidden_size", "num_attention_heads", "ffn_dim")
+    dropout = r.choice((0.0, 0.1))
+    return dict(model, vocab_size=50272, max_position_embeddings=2048, word_embed_proj_dim=model["hidden_size"], dropout=dropout,
+                attention_dropout=dropout)
+
+
+def decoder(r, **more):
+    model = plain(r, "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+    return dict(model, vocab_size=r.choice((32000, 50304)), max_position_embeddings=4096, **more)
+
+
+def grouped(r, **more):
+    model = decoder(r, **more)
+    return dict(model, num_key_value_heads=r.choice((2, model["num_attention_heads"])))
+
+
+def gpt_neox(r):
+    dropout = r.choice((0.0, 0.1))
+    return decoder(r, hidden_dropout=dropout, attention_dropout=dropout)
+
+
+def phi3(r):
+    return grouped(r, pad_token_id=0, tie_word_embeddings=r.random() < 0.5)
+
+
+def gemma2(r):
+    return dict(grouped(r), head_dim=r.choice((64, 128, 256)), vocab_size=65024)
+
+
+def mixtral(r):
+    return dict(grouped(r), num_hidden_layers=r.randint(2, 4), num_local_experts=r.choice((4, 8)), num_experts_per_tok=2)
+
+
+def qwen3_moe(r):
+    return dict(grouped(r), num_hidden_layers=r.randint(2, 4), head_dim=64, moe_intermediate_size=r.choice((256, 384)),
+                num_experts=r.choice((8, 16)), num_experts_per_tok=r.choice((2, 4)), norm_topk_prob=r.random() < 0.5)
+
+
+def gpt_neo(r):
+    model = plain(r, "num_layers", "hidden_size", "num_heads", "intermediate_size")
+    model["num_layers"] += model["num_layers"] % 2
+    dropout = r.choice((0.0, 0.1))
+    return dict(model, attention_types=[[["global", "local"], model["num_layers"] // 2]], vocab_size=50257, window_size=256,
+                max_position_embeddings=2048, resid_dropout=dropout, embed_dropout=dropout, attention_dropout=dropout)
+
+
+def starcoder2(r):
+    return grouped(r, sliding_window=r.choice((None, 256, 4096)))
+
+
+def deepseek_v3(r):
+    model = decoder(r, moe_intermediate_size=256, n_routed_experts=8, num_experts_per_tok=2, n_group=1, topk_group=1,
+                    first_k_dense_replace=1, n_shared_experts=1, kv_lora_rank=128, q_lora_rank=r.choice((None, 192)),
+                    qk_rope_head_dim=32, qk_nope_head_dim=64, v_head_dim=64)
+    return dict(model, num_hidden_layers=r.randint(2, 4), num_key_value_heads=model["num_attention_heads"])
+
+
+def vit(r):
+    dropout = r.choice((0.0, 0.1))
+    model = plain(r, "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+    return dict(model, image_size=r.choice((128, 224)), patch_size=16, num_labels=r.choice((2, 1000)), hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout)
+
+
+OTHERS = {"opt": opt, "roberta": roberta, "gpt_neox": gpt_neox, "phi3": phi3, "gemma2": gemma2, "t5": t5, "mixtral": mixtral,
+          "qwen3_moe": qwen3_moe, "gpt_neo": gpt_neo, "starcoder2": starcoder2, "deepseek_v3": deepseek_v3, "vit": vit}
+
+
 # Each of these returns the i-th run
+
+
+def families(r, i):
+    family = list(OTHERS)[i % len(OTHERS)]
+    model = dict({"model_type": family}, **OTHERS[family](r))
+    longest = 512 if family == "t5" else model.get("max_position_embeddings", 4096) - 2
+    run = {"model": model, "gpu": "H200-141G", "framework": "hf", "batch": r.choice((1, 2, 3, 4, 5, 8)),
+           "seq": min(longest, r.choice((100, 128, 190, 256, 333, 512, 640, 777, 1024))),
+           "precision": r.choice(("amp-bf16", "amp-bf16", "amp-fp16", "bf16", "bf16", "fp16", "fp32")),
+           "attention": "eager" if r.random() < 0.3 else "sdpa", "checkpoint": r.choice(("none", "none", "none", "full")),
+           "optimizer": r.choice(("adamw-foreach", "adamw-foreach", "adamw-foreach", "adamw-fused", "adamw-forloop", "sgd",
+                                  "sgd-momentum", "adafactor")),
+           "accumulate": r.choice((1, 1, 2)), "iterations": 3}
+    if family == "gpt_neo":
+        run["attention"] = "eager"  # the only one it has
+    if family == "vit":
+        run["seq"] = (model["image_size"] // model["patch_size"]) ** 2 + 1
+    choose.maybe(r, run, "clip_grad_norm", 0.25, True)
+    choose.maybe(r, run, "zero_grad", 0.2, "keep")
+    choose.maybe(r, run, "release_outputs", 0.2, True)
+    choose.maybe(r, run, "empty_cache_each_step", 0.25, True)
+    if family not in ("t5", "vit"):
+        choose.maybe(r, run, "attention_mask", 0.2, True, "padded")
+    return family, run
 
 
 def t5_runs(r, i):
@@ -119,7 +222,7 @@ def choose_some(r, how, name, count):
     while len(lines) < count:
         family, run = how(r, len(lines))
         measure = dict(run, checkpoint=run.get("checkpoint", "none"))
-        if family == "t5" or GIB // 2 <= choose.rough_bytes(measure) <= 6 * GIB:
+        if how is families or family == "t5" or GIB // 2 <= choose.rough_bytes(measure) <= 6 * GIB:
             lines.append(line("%s-%02d-%s" % (name, len(lines), family), run))
     return lines
 
@@ -195,12 +298,12 @@ def corners():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("trainer", "qlora", "losses", "t5", "corners"))
+    parser.add_argument("what", choices=("families", "trainer", "qlora", "losses", "t5", "corners"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=12)
     arguments = parser.parse_args()
     r = random.Random(arguments.seed)
-    how = {"trainer": trainer, "qlora": qlora, "losses": losses, "t5": t5_runs}.get(arguments.what)
+    how = {"families": families, "trainer": trainer, "qlora": qlora, "losses": losses, "t5": t5_runs}.get(arguments.what)
     for entry in choose_some(r, how, arguments.what, arguments.count) if how else corners():
         print(json.dumps(entry))
     return 0

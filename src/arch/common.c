@@ -208,14 +208,7 @@ struct mp_kv_cache *mp_kv_cache_new(struct mp_runtime *rt, const struct mp_net *
     return cache;
 }
 
-/* cat with the layer's empty tensor, which was made in the keys' type: values are cast to it first. */
-static struct mp_tensor *append(struct mp_runtime *rt, struct mp_tensor *t, enum mp_dtype keys_dtype)
-{
-    struct mp_tensor *cast = mp_to(rt, t, keys_dtype);
-    return mp_cat(rt, 1, &cast, 2);
-}
-
-/* DynamicLayer.update: the first cat copies. */
+/* DynamicLayer.update: the first cat, with the layer's empty tensors of the keys' type, copies. */
 void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int block, bool sliding, struct mp_frame *f, struct mp_tensor **k,
                         struct mp_tensor **v)
 {
@@ -224,8 +217,8 @@ void mp_kv_cache_update(struct mp_runtime *rt, struct mp_kv_cache *cache, int bl
     if (sliding)
         cache->lengths[block] = mp_take(rt, mp_empty(rt, MP_SCALAR, MP_I64));
     const enum mp_dtype dtype = (enum mp_dtype)(*k)->dtype;
-    cache->keys[block] = mp_take(rt, append(rt, *k, dtype));
-    cache->values[block] = mp_take(rt, append(rt, *v, dtype));
+    cache->keys[block] = mp_take(rt, mp_cat_as(rt, 1, k, 2, dtype));
+    cache->values[block] = mp_take(rt, mp_cat_as(rt, 1, v, 2, dtype)); /* converts as it copies */
     mp_let(f, k, cache->keys[block]);
     mp_let(f, v, cache->values[block]);
 }

@@ -79,10 +79,14 @@ static struct mp_tensor *conjunction(struct mp_runtime *rt, const enum mask_func
     return result;
 }
 
+/*
+ * padding_mask[batch_idx, kv_idx]: both indices are spread over (batch, seq) and copied to one layout, unless they have it already,
+ * as the columns of a single row do (ATen/native/TensorAdvancedIndexing.cpp, AdvancedIndex).
+ */
 static struct mp_tensor *with_padding(struct mp_runtime *rt, struct mp_tensor *mask, int64_t batch, int64_t seq)
 {
-    struct mp_tensor *rows = mp_empty(rt, MP_SHAPE(batch, seq), MP_I64);
-    struct mp_tensor *columns = mp_empty(rt, MP_SHAPE(batch, seq), MP_I64);
+    struct mp_tensor *rows = seq > 1 ? mp_empty(rt, MP_SHAPE(batch, seq), MP_I64) : NULL;
+    struct mp_tensor *columns = batch > 1 ? mp_empty(rt, MP_SHAPE(batch, seq), MP_I64) : NULL;
     struct mp_tensor *padding = mp_empty(rt, MP_SHAPE(batch, seq), MP_BOOL);
     mp_discard(rt, columns);
     mp_discard(rt, rows);

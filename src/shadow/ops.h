@@ -82,6 +82,8 @@ struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_clone(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_contiguous(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_cat(struct mp_runtime *rt, int n, struct mp_tensor *const *x, int dim);
+/** The result in a wider type than the parts: cat converts as it copies, without a cast in between. */
+struct mp_tensor *mp_cat_as(struct mp_runtime *rt, int n, struct mp_tensor *const *x, int dim, enum mp_dtype dtype);
 
 /* ---- pointwise ---- */
 

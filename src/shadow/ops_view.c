@@ -428,6 +428,11 @@ static const struct mp_node_type cat_type = {"CatBackward0", cat_backward};
 
 struct mp_tensor *mp_cat(struct mp_runtime *rt, int count, struct mp_tensor *const *x, int dim)
 {
+    return mp_cat_as(rt, count, x, dim, mp_promote(count, x));
+}
+
+struct mp_tensor *mp_cat_as(struct mp_runtime *rt, int count, struct mp_tensor *const *x, int dim, enum mp_dtype dtype)
+{
     struct mp_scope scope = mp_begin(rt, "cat", count, x);
     struct mp_node *n = mp_node_new(rt, &cat_type, count, x);
     struct mp_shape shape = x[0]->shape;
@@ -438,7 +443,7 @@ struct mp_tensor *mp_cat(struct mp_runtime *rt, int count, struct mp_tensor *con
         if (n)
             n->perm[i] = (int)x[i]->shape.d[dim];
     }
-    struct mp_tensor *out = mp_empty(rt, shape, mp_promote(count, x));
+    struct mp_tensor *out = mp_empty(rt, shape, dtype);
     mp_record(rt, "cat", count, x, MP_TENSORS(out), MP_ATTRIBUTES(mp_integer("dim", dim)));
     if (n)
         n->arg[0] = dim;
