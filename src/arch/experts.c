@@ -59,6 +59,21 @@ static void multiply(struct mp_runtime *rt, struct mp_frame *f, const struct mp_
     mp_let(f, &p->out, mp_masked_fill(rt, p->out, sentinel));
 }
 
+/*
+ * ids.sort(): values and indices, and the order to begin with. Up to 4,096 elements are sorted in a block's shared memory, more by
+ * CUB, by all 64 bits of the ids.
+ */
+static void sort_ids(struct mp_runtime *rt, struct mp_frame *f, int64_t rows, struct mp_tensor **ids, struct mp_tensor **order)
+{
+    enum { LARGEST_SMALL_SORT = 4096, KEY_BITS = 64 };
+    mp_let(f, ids, integers(rt, rows, MP_I64));
+    mp_let(f, order, integers(rt, rows, MP_I64));
+    struct mp_tensor *const unsorted = integers(rt, rows, MP_I64);
+    if (rows > LARGEST_SMALL_SORT)
+        mp_scratch(rt, mp_sort_temp(rows, KEY_BITS));
+    mp_discard(rt, unsorted);
+}
+
 /* ---- one by one ---- */
 
 int64_t mp_expert_rows(int64_t rows, int64_t most, int64_t n, double imbalance, int64_t i)
@@ -176,9 +191,7 @@ struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_expert
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &indices, &weights);
     mp_let(&f, &flat_weights, mp_reshape(rt, weights, MP_SHAPE(-1)));
-    mp_let(&f, &ids, integers(rt, rows, MP_I64)); /* sort: values, indices, and a temporary */
-    mp_let(&f, &order, integers(rt, rows, MP_I64));
-    mp_discard(rt, integers(rt, rows, MP_I64));
+    sort_ids(rt, &f, rows, &ids, &order);
     mp_let(&f, &selected,
            mp_index_rows(rt, hidden, integers(rt, rows, MP_I64))); /* order // per_token */
     mp_let(&f, &selected_weights, mp_index_rows(rt, flat_weights, order));

@@ -86,7 +86,7 @@ static void build_attention(struct mp_runtime *rt, struct mp_net *net, struct at
     if (relative)
         a->relative =
             mp_parameter(rt, net, "relative_attention_bias", MP_SHAPE(c->buckets, c->heads));
-    a->norm = mp_parameter(rt, net, "layer_norm", MP_SHAPE(h));
+    a->norm = mp_rms_norm_new(rt, net, "layer_norm", h).weight;
 }
 
 static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b, bool decoder,
@@ -105,7 +105,7 @@ static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block 
     if (c->gated)
         b->wi_1 = mp_linear_new(rt, net, "DenseReluDense.wi_1", c->inner, c->hidden, false);
     b->wo = mp_linear_new(rt, net, "DenseReluDense.wo", c->hidden, c->inner, false);
-    b->norm = mp_parameter(rt, net, "layer_norm", MP_SHAPE(c->hidden));
+    b->norm = mp_rms_norm_new(rt, net, "layer_norm", c->hidden).weight;
 }
 
 /* A table that is made and then replaced by the shared one; NULL where the
@@ -132,7 +132,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
             build_block(rt, net, &m->blocks[at++], stack == 1, i == 0);
         }
         rt->layer = -1;
-        m->final_norm[stack] = mp_parameter(rt, net, "final_layer_norm", MP_SHAPE(c->hidden));
+        m->final_norm[stack] = mp_rms_norm_new(rt, net, "final_layer_norm", c->hidden).weight;
     }
     m->head = mp_head_new(rt, net, m->shared, c->tied);
     mp_discard(rt, spare[0]);
@@ -166,8 +166,8 @@ static struct mp_tensor *first_bias(struct mp_runtime *rt, const struct mp_net *
         return mp_t5_bias(rt, a->relative, mp_dim(query, 2), !decoder);
     struct mp_tensor *zeros =
         mp_empty(rt, MP_SHAPE(1, c->heads, mp_dim(query, 2), keys), (enum mp_dtype)query->dtype);
-    zeros->requires_grad = net->run->checkpoint !=
-                           MP_CHECKPOINT_NONE; /* so that it may be an output of a checkpoint */
+    /* so that it may be an output of a checkpoint */
+    zeros->requires_grad = net->run->checkpoint != MP_CHECKPOINT_NONE && rt->training;
     return zeros;
 }
 

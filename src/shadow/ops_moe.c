@@ -74,12 +74,12 @@ struct mp_tensor *mp_div_inplace(struct mp_runtime *rt, struct mp_tensor *a, str
 
 enum { SAVED_WEIGHT, SAVED_OFFSETS, SAVED_ROWS };
 
-/* Half types: CUTLASS takes problem sizes, pointers and strides per group, and
- * a workspace per multiprocessor. */
+/* bf16: CUTLASS takes problem sizes, pointers and strides per group, and a workspace per multiprocessor. Other types: one product
+ * after the other. */
 static void kernel_temporaries(struct mp_runtime *rt, enum mp_dtype dtype, int64_t experts)
 {
     enum { BYTES_PER_GROUP = 60, BYTES_PER_SM = 512 };
-    if (dtype == MP_F32) {
+    if (dtype != MP_BF16) {
         mp_gemm_workspace(rt, false);
         return;
     }
