@@ -158,11 +158,12 @@ static struct mp_tensor *position_ids_from(struct mp_runtime *rt, const struct m
 static struct mp_tensor *token_type_ids(struct mp_runtime *rt, const struct config *c, const struct mp_inputs *in)
 {
     const struct mp_shape shape = MP_SHAPE(in->batch, in->seq);
+    struct mp_tensor *gathered = mp_empty(rt, c->roberta ? shape : MP_SHAPE(1, in->seq), MP_I64);
+    mp_checks_indices(rt);
     if (c->roberta)
-        return mp_empty(rt, shape, MP_I64);
-    struct mp_tensor *row = mp_empty(rt, MP_SHAPE(1, in->seq), MP_I64);
-    mp_record_fill(rt, row, 0);
-    return mp_expand(rt, row, shape);
+        return gathered;
+    mp_record_fill(rt, gathered, 0);
+    return mp_expand(rt, gathered, shape);
 }
 
 static struct mp_tensor *position_ids(struct mp_runtime *rt, const struct config *c, const struct module *m, const struct mp_inputs *in)

@@ -96,7 +96,7 @@ struct mp_linear_layer mp_conv1d_new(struct mp_runtime *rt, struct mp_net *net, 
 void mp_filled(struct mp_runtime *rt, const struct mp_net *net)
 {
     if (!net->run->init_cpu)
-        mp_driver_event(rt, MP_DRIVER_FIRST_FILL, 0);
+        mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
 }
 
 struct mp_norm_layer mp_layer_norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name, int64_t width)

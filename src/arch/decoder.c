@@ -186,6 +186,8 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
         mp_let(&f, &mask, mp_causal_mask(rt, net, in, dtype, 0));
     if (c->one_mask || c->sliding)
         mp_let(&f, &sliding_mask, mp_causal_mask(rt, net, in, dtype, c->sliding));
+    if ((mask || sliding_mask) && !in->attention_mask && !net->run->init_cpu)
+        mp_driver_event(rt, MP_DRIVER_CODE_PAGE, 0); /* tables, test and mask have many kernels */
     mp_let(&f, &hidden, mp_dropout(rt, embeds, d->dropout));
     mp_rope_update(rt, &d->rope, position_ids);
     mp_rotary_tables(rt, d->rope.frequencies, position_ids, dtype, &table[0], &table[1]);

@@ -297,14 +297,14 @@ static void build_attention(struct mp_runtime *rt, struct mp_net *net, struct bl
     const int64_t h = c->decoder.hidden, heads = c->decoder.heads, q = heads * (c->nope + c->rope);
     if (c->q_rank) {
         b->q_a = mp_linear_new(rt, net, "self_attn.q_a_proj", c->q_rank, h, c->bias);
-        b->q_a_norm = mp_parameter(rt, net, "self_attn.q_a_layernorm", MP_SHAPE(c->q_rank));
+        b->q_a_norm = mp_rms_norm_new(rt, net, "self_attn.q_a_layernorm", c->q_rank).weight;
         b->q_b = mp_linear_new(rt, net, "self_attn.q_b_proj", q, c->q_rank, false);
     } else {
         b->q_b = mp_linear_new(rt, net, "self_attn.q_proj", q, h, false);
     }
     b->kv_a =
         mp_linear_new(rt, net, "self_attn.kv_a_proj_with_mqa", c->kv_rank + c->rope, h, c->bias);
-    b->kv_a_norm = mp_parameter(rt, net, "self_attn.kv_a_layernorm", MP_SHAPE(c->kv_rank));
+    b->kv_a_norm = mp_rms_norm_new(rt, net, "self_attn.kv_a_layernorm", c->kv_rank).weight;
     b->kv_b = mp_linear_new(rt, net, "self_attn.kv_b_proj", heads * (c->nope + c->value_dim),
                             c->kv_rank, false);
     b->o = mp_linear_new(rt, net, "self_attn.o_proj", h, heads * c->value_dim, c->bias);

@@ -26,6 +26,7 @@ static void look_for_packed_sequences(struct mp_runtime *rt, int64_t batch, int6
         mp_scratch(rt, mp_scan_temp(seq, MP_SCAN_TILE));
     mp_discard(rt, cast);
     mp_discard(rt, jumps);
+    mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0);
     struct mp_tensor *equal = empty1(rt, batch, MP_BOOL);
     struct mp_tensor *all = mp_empty(rt, MP_SCALAR, MP_BOOL);
     mp_discard(rt, equal);
@@ -45,6 +46,7 @@ static void test_all_ones(struct mp_runtime *rt, int64_t n)
         mp_storage_unref(rt, partial);
     }
     mp_discard(rt, wide);
+    mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0);
     struct mp_tensor *equal = mp_empty(rt, MP_SCALAR, MP_BOOL);
     mp_discard(rt, count);
     mp_discard(rt, equal);
@@ -201,6 +203,7 @@ struct mp_tensor *mp_bidirectional_mask(struct mp_runtime *rt, const struct mp_n
     mp_enter_empty(rt, &f);
     mp_let(&f, &given, given_mask(rt, in));
     struct mp_tensor *row = mp_view(rt, given, MP_SHAPE(1, -1));
+    mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0);
     mp_discard(rt, mp_reduce(rt, row, 1u << 1, false)); /* .all() */
     mp_discard(rt, row);
     if (net->run->attention_mask != MP_MASK_PADDED)

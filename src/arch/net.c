@@ -76,6 +76,8 @@ static double norm_epsilon(const struct mp_net *net)
 
 void mp_net_build(struct mp_runtime *rt, struct mp_net *net)
 {
+    if (net->run->init_cpu)
+        mp_driver_event(rt, MP_DRIVER_HOST_MODEL, 0);
     rt->norm_eps = norm_epsilon(net);
     net->family->build(rt, net);
     if (net->run->lora)
@@ -99,5 +101,6 @@ void mp_net_load(struct mp_runtime *rt, const struct mp_net *net, int64_t batch,
                   MP_ATTRIBUTES(mp_text("kind", "token_ids")));
         in->labels = in->input_ids;
     }
+    mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0); /* random tokens, after a model from the host */
     rt->category = MP_CATEGORY_TEMPORARY;
 }

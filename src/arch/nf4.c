@@ -68,6 +68,7 @@ static struct mp_tensor *quantize(struct mp_runtime *rt, struct mp_net *net, str
     rt->category = MP_CATEGORY_PARAMETER;
     struct mp_tensor *const packed =
         mp_take(rt, mp_empty(rt, MP_SHAPE(ceil_div(q->out * q->in, 2), 1), MP_U8));
+    mp_checks_indices(rt);
     q->levels = make_levels(rt);
     quantize_maxima(rt, net, q, maxima);
     rt->category = MP_CATEGORY_TEMPORARY;

@@ -21,11 +21,10 @@
  * (tests/data/cudamalloc-addresses.txt, test_placement.c). Best fit over all holes explains 430 of
  * them, lowest address first 541.
  *
- * Pieces that the driver and libraries take for themselves (kernel code when a module is first used,
- * local memory when a kernel needs more of it than any before, cuBLAS) lie in the same chunks and
- * shift the addresses of segments. mp_heap_init_process() and mp_heap_driver_event() place those
- * that were measured, for callers who know when they happen. Without them reserved memory of 28
- * recorded training runs still comes out equal in all, allocated in 27 (test_replay.c). Other
+ * Pieces that the driver and libraries take for themselves lie in the same chunks and shift the
+ * addresses of segments; so does what the host maps, for the address space is one.
+ * mp_heap_init_process() and mp_heap_driver_event() place what was seen in logs of the process's
+ * calls of the kernel module (validate/driver_log.c), for callers who know when it happens. Other
  * drivers may differ.
  */
 #include "memory/placement.h"
@@ -280,9 +279,10 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
 /* ---- a process with a context ---- */
 
 /*
- * Measured with 415 recorded runs (driver 580, H200): the context holds 414 MiB of a range of 13
- * chunks until the first fill kernel has been loaded, and 8 MiB of a chunk above it; one lone gap
- * of a chunk's size lies far above everything else.
+ * Driver 580, H200. At its start the context holds 414 MiB of a range of 13 chunks (the stacks of all
+ * threads: 1,472 bytes x 2,048 threads x 144 multiprocessors), and 8 MiB of a chunk above it (the end
+ * of a piece of 72 MiB). One lone gap of a chunk's size lies far above everything else, in three of
+ * four processes: how much the libraries leave between them depends on where they were loaded.
  */
 #define PROCESS_RANGE (UINT64_C(1) << 44)
 #define PROCESS_RANGE_BYTES (416 * MP_MIB)
@@ -291,9 +291,15 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
 #define PROCESS_SECOND_USED_BYTES (8 * MP_MIB)
 #define PROCESS_LONE_GAP (PROCESS_RANGE + 9000 * MP_MIB)
 
+/* What is taken later (tests/data/placement/README.md). Code, and what the host and the card share, comes in pages. */
+#define DRIVER_PAGE_BYTES (2 * MP_MIB)
+#define LARGER_STACKS_BYTES (504 * MP_MIB)       /* 1,792 bytes for each thread */
+#define ASSERTIONS_BYTES UINT64_C(8654848)       /* host memory: 8 MiB of messages and what goes with them */
+#define THREAD_HEAP_BYTES (128 * MP_MIB)         /* glibc reserves twice a heap's 64 MiB, to align it */
+
 /*
  * Measured with recordings of FSDP2 through a process group that moves nothing, two of which get that far: one more such gap lies here.
- * With it, with the pool of streams, and with the module of cuDNN's backward pass, the 178 segments of the run whose addresses were
+ * With it and with the pool of streams the 178 segments of the run whose addresses were
  * recorded (tests/data/parallel/segments.txt) lie, pool by pool, in the order in which the driver put them, and all 7,889 blocks in the
  * segments where PyTorch had them.
  */
@@ -334,38 +340,63 @@ bool mp_heap_init_process(struct mp_heap *heap)
     return !heap->failed;
 }
 
-/* The fill kernel's module takes a chunk of its own below everything; then the range held since the
- * start comes free. */
-static bool first_fill(struct mp_heap *heap)
+/* The host has mapped something there: what was a gap is none any more. */
+static void close_gaps(struct mp_heap *heap) { heap->n_gaps = 0; }
+
+static void close_lone_gap(struct mp_heap *heap)
 {
-    heap->bottom -= MP_HEAP_CHUNK_BYTES;
-    if (!add_chunk(heap, heap->bottom, MP_HEAP_CHUNK_BYTES, 26 * MP_MIB))
-        return false;
-    mp_heap_give(heap, PROCESS_RANGE);
-    return !heap->failed;
+    const size_t last = heap->n_gaps - 1;
+    if (heap->n_gaps > 0 && heap->gaps[last].address == PROCESS_LONE_GAP && heap->gaps[last].bytes > MP_HEAP_CHUNK_BYTES)
+        heap->n_gaps--;
 }
 
-/* One piece for each of the 32 streams of a priority. */
-static bool take_stream_pool(struct mp_heap *heap)
+static bool take_pages(struct mp_heap *heap, int n)
 {
-    enum { STREAMS = 32 };
-    for (int i = 0; i < STREAMS; i++)
-        if (!mp_heap_take(heap, 2 * MP_MIB))
+    for (int i = 0; i < n; i++)
+        if (!mp_heap_take(heap, DRIVER_PAGE_BYTES))
             return false;
     return true;
+}
+
+/* The range that was held since the start comes free; the new one, 512 MiB with its chunk, does not fit there. */
+static bool enlarge_stacks(struct mp_heap *heap)
+{
+    mp_heap_give(heap, PROCESS_RANGE);
+    return mp_heap_take(heap, LARGER_STACKS_BYTES) != 0 && take_pages(heap, 1);
+}
+
+/* From then on the lone gap was never taken again. */
+static bool start_cublas(struct mp_heap *heap, uint64_t bytes)
+{
+    close_lone_gap(heap);
+    return take_pages(heap, 1) && mp_heap_take(heap, bytes) != 0;
+}
+
+enum { CUDNN_PAGES = 4, STREAMS_OF_A_PRIORITY = 32 };
+
+/* cuDNN loads libraries of 450 MiB, small ones and large ones, which go into the gaps first. */
+static bool start_cudnn(struct mp_heap *heap)
+{
+    close_gaps(heap);
+    return take_pages(heap, CUDNN_PAGES);
 }
 
 bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes)
 {
     switch (event) {
-    case MP_DRIVER_FIRST_KERNEL: return mp_heap_take(heap, 2 * MP_MIB) != 0;
-    case MP_DRIVER_FIRST_FILL: return first_fill(heap);
-    case MP_DRIVER_FIRST_CUBLAS:
-        return mp_heap_take(heap, 2 * MP_MIB) != 0 && mp_heap_take(heap, bytes) != 0;
+    case MP_DRIVER_HOST_MODEL: close_gaps(heap); return true;
+    case MP_DRIVER_FIRST_KERNEL:
+    case MP_DRIVER_HOST_PAGE:
+    case MP_DRIVER_CODE_PAGE: return take_pages(heap, 1);
+    case MP_DRIVER_LARGER_STACKS: return enlarge_stacks(heap);
+    case MP_DRIVER_ASSERTIONS: return mp_heap_take(heap, ASSERTIONS_BYTES) != 0;
+    case MP_DRIVER_FIRST_CUBLAS: return start_cublas(heap, bytes);
     case MP_DRIVER_CUBLAS: return mp_heap_take(heap, bytes) != 0;
-    case MP_DRIVER_CUDNN_BACKWARD: return mp_heap_take(heap, 10 * MP_MIB) != 0;
+    case MP_DRIVER_FIRST_CUDNN: return start_cudnn(heap);
+    case MP_DRIVER_CUDNN: return take_pages(heap, CUDNN_PAGES);
+    case MP_DRIVER_BACKWARD_THREAD: return take_address_space(heap, THREAD_HEAP_BYTES) != 0;
     case MP_DRIVER_QUIET_GROUP: return give_lone_gap(heap, PROCESS_GROUP_GAP);
-    case MP_DRIVER_STREAM_POOL: return take_stream_pool(heap);
+    case MP_DRIVER_STREAM_POOL: return take_pages(heap, STREAMS_OF_A_PRIORITY);
     }
     return true;
 }

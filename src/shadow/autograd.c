@@ -441,6 +441,7 @@ void mp_engine_run(struct mp_runtime *rt, int n, struct mp_tensor *const *roots,
     const int layer = rt->layer;
     const char *op = rt->op;
     rt->thread = MP_THREAD_BACKWARD;
+    mp_driver_event(rt, MP_DRIVER_BACKWARD_THREAD, 0);
     rt->grad_enabled = false;
 
     /* A node of our own stands before the roots, so that one root is as good as many. */

@@ -81,6 +81,10 @@ struct mp_tensor *mp_select_row(struct mp_runtime *rt, struct mp_tensor *x, int6
 struct mp_tensor *mp_select_first(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_clone(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_contiguous(struct mp_runtime *rt, struct mp_tensor *x);
+/** A kernel runs that checks the indices it is given: the driver makes room for larger stacks and for messages. */
+void mp_checks_indices(struct mp_runtime *rt);
+/** The thread calls cuDNN. */
+void mp_cudnn_handle(struct mp_runtime *rt);
 struct mp_tensor *mp_cat(struct mp_runtime *rt, int n, struct mp_tensor *const *x, int dim);
 /** The result in a wider type than the parts: cat converts as it copies, without a cast in between. */
 struct mp_tensor *mp_cat_as(struct mp_runtime *rt, int n, struct mp_tensor *const *x, int dim, enum mp_dtype dtype);

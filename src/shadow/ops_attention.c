@@ -185,6 +185,13 @@ static struct mp_tensor *finish_fused(struct mp_runtime *rt, struct mp_node *n, 
 
 /* ---- cuDNN ---- */
 
+/* One handle per thread, at its first call. */
+void mp_cudnn_handle(struct mp_runtime *rt)
+{
+    mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0);
+    mp_driver_event(rt, rt->thread == MP_THREAD_MAIN ? MP_DRIVER_FIRST_CUDNN : MP_DRIVER_CUDNN, 0);
+}
+
 /* The workspace holds float32 accumulators of dq and the row sums; grouped heads add dk and dv for every query head. */
 static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
@@ -197,7 +204,7 @@ static void cudnn_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
     if (mp_dim(k, 1) != mp_dim(q, 1))
         workspace += 2 * rows * dim * mp_dtype_bytes(q->dtype);
     mp_scratch(rt, workspace);
-    mp_driver_event(rt, MP_DRIVER_CUDNN_BACKWARD, 0);
+    mp_cudnn_handle(rt);
     record_backward(rt, n, g[0], out, false);
 }
 static const struct mp_node_type cudnn_type = {"ScaledDotProductCudnnAttentionBackward0", cudnn_backward};
@@ -221,6 +228,7 @@ static struct mp_tensor *cudnn(struct mp_runtime *rt, const struct call *c)
     struct mp_tensor *out = cudnn_out(rt, c);
     struct mp_tensor *lse = n ? mp_empty(rt, MP_SHAPE(mp_dim(c->q, 0), mp_dim(c->q, 1), mp_dim(c->q, 2), 1), MP_F32) : NULL;
     mp_scratch(rt, 256);
+    mp_cudnn_handle(rt);
     record_forward(rt, n, c, "cudnn", out, lse);
     if (n)
         finish_fused(rt, n, lse, out);

@@ -27,6 +27,7 @@ static void patches_backward(struct mp_runtime *rt, struct mp_node *n, struct mp
                                 (uint64_t)mp_numel(grad)) +
                                16);
     }
+    mp_cudnn_handle(rt);
     if (grad != g[0])
         mp_discard(rt, grad);
     if (mp_needs_input(n, 2))
@@ -49,6 +50,7 @@ struct mp_tensor *mp_conv2d_patches(struct mp_runtime *rt, struct mp_tensor *x,
         MP_SHAPE(mp_dim(x, 0), mp_dim(weight, 0), mp_dim(x, 2) / mp_dim(weight, 2),
                  mp_dim(x, 3) / mp_dim(weight, 3));
     struct mp_tensor *out = mp_empty(rt, shape, (enum mp_dtype)x->dtype);
+    mp_cudnn_handle(rt);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }

@@ -84,6 +84,13 @@ static void embedding_backward(struct mp_runtime *rt, struct mp_node *n, struct 
 }
 static const struct mp_node_type embedding_type = {"EmbeddingBackward0", embedding_backward};
 
+void mp_checks_indices(struct mp_runtime *rt)
+{
+    mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
+    mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
+    mp_driver_event(rt, MP_DRIVER_ASSERTIONS, 0);
+}
+
 struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight)
 {
     struct mp_scope scope = mp_begin(rt, "embedding", MP_TENSORS(index, weight));
@@ -96,6 +103,7 @@ struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, s
     struct mp_shape shape = index->shape;
     shape.d[shape.n++] = mp_dim(weight, 1);
     struct mp_tensor *out = mp_empty(rt, shape, weight->dtype);
+    mp_checks_indices(rt);
     mp_record(rt, "embedding", MP_TENSORS(index, weight), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);

@@ -24,6 +24,7 @@ static struct mp_tensor *log_softmax(struct mp_runtime *rt, struct mp_tensor *lo
     struct mp_scope scope = mp_begin(rt, "log_softmax", MP_TENSORS(logits));
     struct mp_node *n = mp_node_new(rt, &log_softmax_type, MP_TENSORS(logits));
     struct mp_tensor *out = mp_empty(rt, logits->shape, logits->dtype);
+    mp_driver_event(rt, MP_DRIVER_CODE_PAGE, 0);
     mp_record(rt, "log_softmax", MP_TENSORS(logits), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_save_output(rt, n, out);
     mp_track(rt, n, out);

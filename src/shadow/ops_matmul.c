@@ -2,15 +2,12 @@
 /* Matrix products and the workspaces of cuBLAS and cuBLASLt. */
 #include "shadow/ops.h"
 
-/* A model built on the host has run no fill kernel before its first product. */
 static void create_handle(struct mp_runtime *rt)
 {
     const bool first = !(rt->loaded >> MP_DRIVER_FIRST_CUBLAS & 1u);
     /* with PyTorch's 32 MiB workspace a handle takes 64 MiB of its own, with 8,519,680 bytes 8 MiB (h200-kernels.jsonl, workspace-*) */
     const uint64_t own_bytes = rt->gpu->cublas_workspace_bytes.value >= 32 * MP_MIB ? 64 * MP_MIB : 8 * MP_MIB;
     mp_driver_event(rt, first ? MP_DRIVER_FIRST_CUBLAS : MP_DRIVER_CUBLAS, own_bytes);
-    if (first)
-        mp_driver_event(rt, MP_DRIVER_FIRST_FILL, 0);
 }
 
 /*
@@ -187,6 +184,7 @@ static void bmm_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_ten
 }
 static const struct mp_node_type bmm_type = {"BmmBackward0", bmm_backward};
 
+/* Its kernels' code fills the second page, if nothing before has. */
 static struct mp_tensor *bmm(struct mp_runtime *rt, struct mp_tensor *a, struct mp_tensor *b)
 {
     struct mp_scope scope = mp_begin(rt, "bmm", MP_TENSORS(a, b));
@@ -196,6 +194,7 @@ static struct mp_tensor *bmm(struct mp_runtime *rt, struct mp_tensor *a, struct 
     remember_factors(n, a, b);
     struct mp_tensor *out = mp_empty(rt, MP_SHAPE(mp_dim(a, 0), mp_dim(a, 1), mp_dim(b, 2)), a->dtype);
     mp_gemm_workspace(rt, false);
+    mp_driver_event(rt, MP_DRIVER_CODE_PAGE, 0);
     mp_record(rt, "bmm", MP_TENSORS(a, b), MP_TENSORS(out), MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);

@@ -31,15 +31,21 @@ enum mp_event_kind {
     MP_EVENT_OP,     /* id: index into ops[] */
 };
 
-/* What the driver does beside the program's own requests. */
+/* What takes address space beside the program's own requests, each once. */
 enum mp_driver_event {
-    MP_DRIVER_FIRST_KERNEL, /* the first kernel's module is loaded */
-    MP_DRIVER_FIRST_FILL,   /* the first fill kernel: a large module, after which a range held since the start is free */
-    MP_DRIVER_FIRST_CUBLAS, /* the first thread creates its cuBLAS handle */
-    MP_DRIVER_CUBLAS,       /* another thread does */
-    MP_DRIVER_CUDNN_BACKWARD, /* cuDNN's attention runs backward for the first time */
-    MP_DRIVER_QUIET_GROUP,    /* a process group that moves nothing is opened */
-    MP_DRIVER_STREAM_POOL,    /* torch makes its pool of side streams */
+    MP_DRIVER_HOST_MODEL,      /* the model is made on the host, whose memory fills the gaps */
+    MP_DRIVER_FIRST_KERNEL,    /* a page of code */
+    MP_DRIVER_LARGER_STACKS,   /* a kernel needs more local memory than any before: other stacks for all threads */
+    MP_DRIVER_ASSERTIONS,      /* a kernel checks its indices: host memory for what it has to say */
+    MP_DRIVER_HOST_PAGE,       /* the second page of memory that the host shares */
+    MP_DRIVER_CODE_PAGE,       /* the third page of code; the second comes with cuBLAS */
+    MP_DRIVER_FIRST_CUBLAS,    /* the first thread creates its cuBLAS handle */
+    MP_DRIVER_CUBLAS,          /* another thread does */
+    MP_DRIVER_FIRST_CUDNN,     /* the first thread creates its cuDNN handle */
+    MP_DRIVER_CUDNN,           /* another thread does */
+    MP_DRIVER_BACKWARD_THREAD, /* it starts, with a heap of its own */
+    MP_DRIVER_QUIET_GROUP,     /* a process group that moves nothing is opened */
+    MP_DRIVER_STREAM_POOL,     /* torch makes its pool of side streams */
 };
 
 /* What a storage is for. Every live byte has one, so the parts at any moment add up to the whole. */

@@ -25,7 +25,7 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
     if (run->no_collectives) {
         mp_driver_event(rt, MP_DRIVER_QUIET_GROUP, 0);
         mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
-        mp_driver_event(rt, MP_DRIVER_FIRST_FILL, 0);
+        mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
     }
     mp_storage_unref(rt, ones);
     rt->category = category;

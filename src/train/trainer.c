@@ -20,6 +20,7 @@ static struct mp_tensor *integers(struct mp_runtime *rt, int64_t batch, int64_t 
 static struct mp_inputs batch_new(struct mp_runtime *rt, const struct mp_trainer *t, int64_t batch)
 {
     struct mp_inputs in = {.batch = batch, .seq = t->run->seq, .counted = true};
+    mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0); /* its samples are pinned */
     rt->category = MP_CATEGORY_INPUT;
     in.input_ids = integers(rt, batch, in.seq);
     if (t->run->attention_mask != MP_MASK_NONE)
@@ -44,6 +45,7 @@ static struct mp_tensor *count_labels(struct mp_runtime *rt, const struct mp_tra
     const bool shifted = strstr(t->net->family->architecture, "ForCausalLM") != NULL;
     struct mp_tensor *counted =
         mp_empty(rt, MP_SHAPE(batch, t->run->seq - (shifted ? 1 : 0)), MP_BOOL);
+    mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
     struct mp_tensor *sum = mp_empty(rt, MP_SCALAR, MP_I64);
     struct mp_tensor *wide =
         mp_empty(rt, MP_SHAPE(mp_numel(counted)), MP_I64); /* an integer sum casts its operand */
@@ -53,6 +55,7 @@ static struct mp_tensor *count_labels(struct mp_runtime *rt, const struct mp_tra
         mp_scratch(rt, semaphores);
         mp_storage_unref(rt, partial);
     }
+    mp_checks_indices(rt);
     mp_discard(rt, wide);
     mp_discard(rt, counted);
     return sum;
