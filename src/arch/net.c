@@ -76,8 +76,6 @@ static double norm_epsilon(const struct mp_net *net)
 
 void mp_net_build(struct mp_runtime *rt, struct mp_net *net)
 {
-    if (net->run->init_cpu)
-        mp_driver_event(rt, MP_DRIVER_HOST_MODEL, 0);
     rt->norm_eps = norm_epsilon(net);
     net->family->build(rt, net);
     if (net->run->lora)

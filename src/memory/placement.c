@@ -284,18 +284,20 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
  * of a piece of 72 MiB). One lone gap of a chunk's size lies far above everything else, in three of
  * four processes: how much the libraries leave between them depends on where they were loaded.
  */
-#define PROCESS_RANGE (UINT64_C(1) << 44)
-#define PROCESS_RANGE_BYTES (416 * MP_MIB)
-#define PROCESS_HELD_BYTES (414 * MP_MIB)
-#define PROCESS_SECOND (PROCESS_RANGE + 480 * MP_MIB)
+#define PROCESS_RANGE             (UINT64_C(1) << 44)
+#define PROCESS_RANGE_BYTES       (416 * MP_MIB)
+#define PROCESS_HELD_BYTES        (414 * MP_MIB)
+#define PROCESS_SECOND            (PROCESS_RANGE + 480 * MP_MIB)
 #define PROCESS_SECOND_USED_BYTES (8 * MP_MIB)
-#define PROCESS_LONE_GAP (PROCESS_RANGE + 9000 * MP_MIB)
+#define PROCESS_LONE_GAP          (PROCESS_RANGE + 9000 * MP_MIB)
 
-/* What is taken later (tests/data/placement/README.md). Code, and what the host and the card share, comes in pages. */
-#define DRIVER_PAGE_BYTES (2 * MP_MIB)
-#define LARGER_STACKS_BYTES (504 * MP_MIB)       /* 1,792 bytes for each thread */
-#define ASSERTIONS_BYTES UINT64_C(8654848)       /* host memory: 8 MiB of messages and what goes with them */
-#define THREAD_HEAP_BYTES (128 * MP_MIB)         /* glibc reserves twice a heap's 64 MiB, to align it */
+/* What is taken later. Code, and memory that the host shares, comes in pages. */
+#define DRIVER_PAGE_BYTES   (2 * MP_MIB)
+#define LARGER_STACKS_BYTES (504 * MP_MIB) /* 1,792 bytes for each thread */
+#define ASSERTIONS_BYTES                                                                           \
+    UINT64_C(8654848) /* host memory: 8 MiB of messages and what goes with them */
+#define NCCL_LAST_CHUNK_BYTES (14 * MP_MIB)
+#define THREAD_HEAP_BYTES     (128 * MP_MIB) /* glibc reserves twice a heap's 64 MiB, to align it */
 
 /*
  * Measured with recordings of FSDP2 through a process group that moves nothing, two of which get that far: one more such gap lies here.
@@ -341,12 +343,16 @@ bool mp_heap_init_process(struct mp_heap *heap)
 }
 
 /* The host has mapped something there: what was a gap is none any more. */
-static void close_gaps(struct mp_heap *heap) { heap->n_gaps = 0; }
+static void close_gaps(struct mp_heap *heap)
+{
+    heap->n_gaps = 0;
+}
 
 static void close_lone_gap(struct mp_heap *heap)
 {
     const size_t last = heap->n_gaps - 1;
-    if (heap->n_gaps > 0 && heap->gaps[last].address == PROCESS_LONE_GAP && heap->gaps[last].bytes > MP_HEAP_CHUNK_BYTES)
+    if (heap->n_gaps > 0 && heap->gaps[last].address == PROCESS_LONE_GAP &&
+        heap->gaps[last].bytes > MP_HEAP_CHUNK_BYTES)
         heap->n_gaps--;
 }
 
@@ -372,6 +378,17 @@ static bool start_cublas(struct mp_heap *heap, uint64_t bytes)
     return take_pages(heap, 1) && mp_heap_take(heap, bytes) != 0;
 }
 
+/* NCCL's kernels, hundreds of pages, leave nothing behind them but the end of their last chunk. */
+static bool start_nccl(struct mp_heap *heap)
+{
+    for (size_t i = heap->n_chunks; i-- > 0;)
+        while (heap->chunks[i].n_holes > 0)
+            if (!mp_heap_take(heap, heap->chunks[i].holes[0].bytes))
+                return false;
+    close_gaps(heap);
+    return mp_heap_take(heap, NCCL_LAST_CHUNK_BYTES) != 0;
+}
+
 enum { CUDNN_PAGES = 4, STREAMS_OF_A_PRIORITY = 32 };
 
 /* cuDNN loads libraries of 450 MiB, small ones and large ones, which go into the gaps first. */
@@ -384,7 +401,6 @@ static bool start_cudnn(struct mp_heap *heap)
 bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes)
 {
     switch (event) {
-    case MP_DRIVER_HOST_MODEL: close_gaps(heap); return true;
     case MP_DRIVER_FIRST_KERNEL:
     case MP_DRIVER_HOST_PAGE:
     case MP_DRIVER_CODE_PAGE: return take_pages(heap, 1);
@@ -395,6 +411,7 @@ bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint
     case MP_DRIVER_FIRST_CUDNN: return start_cudnn(heap);
     case MP_DRIVER_CUDNN: return take_pages(heap, CUDNN_PAGES);
     case MP_DRIVER_BACKWARD_THREAD: return take_address_space(heap, THREAD_HEAP_BYTES) != 0;
+    case MP_DRIVER_NCCL: return start_nccl(heap);
     case MP_DRIVER_QUIET_GROUP: return give_lone_gap(heap, PROCESS_GROUP_GAP);
     case MP_DRIVER_STREAM_POOL: return take_pages(heap, STREAMS_OF_A_PRIORITY);
     }

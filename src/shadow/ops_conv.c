@@ -13,6 +13,12 @@ static uint64_t channels_last_elements(const struct mp_tensor *t)
     return (uint64_t)(mp_numel(t) / channels * ((channels + 7) / 8 * 8));
 }
 
+/* cuDNN lays image, weight and result (or its gradient) out anew */
+static void lay_out_anew(struct mp_runtime *rt, const struct mp_tensor *x, const struct mp_tensor *weight, const struct mp_tensor *result)
+{
+    mp_scratch(rt, 2 * (channels_last_elements(x) + channels_last_elements(weight) + (uint64_t)mp_numel(result)) + 16);
+}
+
 static void patches_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g,
                              struct mp_tensor **out)
 {
@@ -21,11 +27,8 @@ static void patches_backward(struct mp_runtime *rt, struct mp_node *n, struct mp
     struct mp_tensor *grad = mp_contiguous(rt, g[0]);
     if (mp_needs_input(n, 1)) {
         out[1] = mp_empty(rt, weight->shape, (enum mp_dtype)weight->dtype);
-        if (mp_dtype_is_half(x->dtype)) /* cuDNN lays input, weight gradient and
-                                       output gradient out anew */
-            mp_scratch(rt, 2 * (channels_last_elements(x) + channels_last_elements(weight) +
-                                (uint64_t)mp_numel(grad)) +
-                               16);
+        if (mp_dtype_is_half(x->dtype))
+            lay_out_anew(rt, x, weight, grad);
     }
     mp_cudnn_handle(rt);
     if (grad != g[0])
@@ -51,6 +54,8 @@ struct mp_tensor *mp_conv2d_patches(struct mp_runtime *rt, struct mp_tensor *x,
                  mp_dim(x, 3) / mp_dim(weight, 3));
     struct mp_tensor *out = mp_empty(rt, shape, (enum mp_dtype)x->dtype);
     mp_cudnn_handle(rt);
+    if (x->dtype == MP_F16) /* bf16 has a kernel for the layout as it is */
+        lay_out_anew(rt, x, weight, out);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
 }

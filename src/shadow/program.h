@@ -33,7 +33,6 @@ enum mp_event_kind {
 
 /* What takes address space beside the program's own requests, each once. */
 enum mp_driver_event {
-    MP_DRIVER_HOST_MODEL,      /* the model is made on the host, whose memory fills the gaps */
     MP_DRIVER_FIRST_KERNEL,    /* a page of code */
     MP_DRIVER_LARGER_STACKS,   /* a kernel needs more local memory than any before: other stacks for all threads */
     MP_DRIVER_ASSERTIONS,      /* a kernel checks its indices: host memory for what it has to say */
@@ -44,6 +43,7 @@ enum mp_driver_event {
     MP_DRIVER_FIRST_CUDNN,     /* the first thread creates its cuDNN handle */
     MP_DRIVER_CUDNN,           /* another thread does */
     MP_DRIVER_BACKWARD_THREAD, /* it starts, with a heap of its own */
+    MP_DRIVER_NCCL,            /* NCCL starts: its kernels fill all holes */
     MP_DRIVER_QUIET_GROUP,     /* a process group that moves nothing is opened */
     MP_DRIVER_STREAM_POOL,     /* torch makes its pool of side streams */
 };

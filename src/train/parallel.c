@@ -7,8 +7,8 @@
 
 /*
  * init_process_group(); dist.barrier(); dist.all_reduce(torch.ones(1 << 20)): the barrier's tensor lives as long as the group.
- * A process group that moves nothing has no barrier. Filling that tensor is the first thing the GPU runs. With NCCL it is too, but what
- * NCCL's start takes beside it is not known for more than one rank, so that the addresses are left as a process without it has them.
+ * A process group that moves nothing has no barrier. Filling that tensor is the first thing the GPU runs. What NCCL's start takes beside
+ * it was logged for one rank (validate/results/driver, ddp-* and zero1-*).
  */
 void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
 {
@@ -22,11 +22,12 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
         mp_scratch(rt, 4);
     }
     struct mp_storage *ones = mp_storage_new(rt, UINT64_C(4) << 20);
-    if (run->no_collectives) {
+    if (run->no_collectives)
         mp_driver_event(rt, MP_DRIVER_QUIET_GROUP, 0);
-        mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
-        mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
-    }
+    mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
+    mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
+    if (!run->no_collectives)
+        mp_driver_event(rt, MP_DRIVER_NCCL, 0);
     mp_storage_unref(rt, ones);
     rt->category = category;
 }
