@@ -187,7 +187,8 @@ static void step(struct mp_runtime *rt, void *context)
         job->iteration++;
         return;
     }
-    const bool scaled = run->precision == MP_PRECISION_AMP_FP16;
+    /* without an optimizer there is nothing to unscale for */
+    const bool scaled = run->precision == MP_PRECISION_AMP_FP16 && run->optimizer != MP_OPTIMIZER_NONE;
     if (run->clip_grad_norm) {
         if (scaled) {
             mp_scaler_unscale(rt, &job->scaler);

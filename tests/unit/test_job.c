@@ -242,6 +242,14 @@ START_TEST(a_gradient_scaler_keeps_eight_bytes)
 }
 END_TEST
 
+/* Nobody updates the scaler, so nobody would let go of what it found. */
+START_TEST(gradients_of_no_optimizer_are_not_unscaled)
+{
+    run_job("seq: 16, precision: amp-fp16, clip_grad_norm: true, optimizer: none", 3);
+    ck_assert_uint_eq(phase("it2.zero")->requested_bytes, phase("it0.zero")->requested_bytes);
+}
+END_TEST
+
 START_TEST(empty_cache_is_called_each_step)
 {
     run_job("seq: 16, empty_cache_each_step: true", 3);
@@ -355,6 +363,7 @@ Suite *suite_job(void)
     tcase_add_test(tc, released_outputs_do_not);
     tcase_add_test(tc, retained_losses_are_four_bytes_a_step);
     tcase_add_test(tc, a_gradient_scaler_keeps_eight_bytes);
+    tcase_add_test(tc, gradients_of_no_optimizer_are_not_unscaled);
     tcase_add_test(tc, empty_cache_is_called_each_step);
     suite_add_tcase(suite, tc);
     TCase *const steps = tcase_create("steps");
