@@ -65,19 +65,22 @@ static bool slides(const struct mp_decoder_config *c, int block)
 
 /* ---- __init__ ---- */
 
-void mp_decoder_open(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d)
+void mp_decoder_build(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d,
+                      const struct mp_decoder_parts *parts)
 {
     const struct mp_decoder_config *c = net->config;
     d->embed = mp_parameter(rt, net, "embed_tokens", MP_SHAPE(c->vocabulary, c->hidden));
     if (c->padding)
         mp_filled(rt, net);
-}
-
-void mp_decoder_close(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d,
-                      int64_t rotary_dim)
-{
-    const struct mp_decoder_config *c = net->config;
-    mp_rope_new(rt, net, &c->rope, rotary_dim, &d->rope);
+    if (parts->scaled)
+        d->embed_scale = mp_buffer(rt, MP_SCALAR, net->dtype);
+    for (int64_t i = 0; i < c->n_blocks; i++) {
+        rt->layer = (int)i;
+        parts->block(rt, net, i);
+    }
+    rt->layer = -1;
+    d->norm = parts->norm(rt, net, parts->norm_name, c->hidden);
+    mp_rope_new(rt, net, &c->rope, parts->rotary_dim, &d->rope);
     d->head = mp_head_new(rt, net, d->embed, c->tied);
 }
 
@@ -169,9 +172,8 @@ static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net,
     return d->embed_scale ? mp_mul(rt, embedded, d->embed_scale) : embedded;
 }
 
-static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
-                              struct mp_decoder *d, const struct mp_inputs *in,
-                              struct mp_outputs *out)
+static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, struct mp_decoder *d,
+                              const struct mp_inputs *in, struct mp_outputs *out)
 {
     const struct mp_decoder_config *c = net->config;
     struct mp_tensor *embeds = NULL, *position_ids = NULL, *mask = NULL, *sliding_mask = NULL,

@@ -51,12 +51,19 @@ struct mp_decoder {
                   struct mp_tensor **out);
 };
 
-/** embed_tokens; the blocks follow. */
-void mp_decoder_open(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d);
-/** The rotary buffers over dim, then the head; the final norm is the family's.
- */
-void mp_decoder_close(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d,
-                      int64_t rotary_dim);
+/* What a family adds to the order in which a decoder is made. */
+struct mp_decoder_parts {
+    /** Block i of the family's module, whose array is there already. */
+    void (*block)(struct mp_runtime *rt, struct mp_net *net, int64_t i);
+    struct mp_norm_layer (*norm)(struct mp_runtime *rt, struct mp_net *net, const char *name,
+                                 int64_t width);
+    const char *norm_name;
+    int64_t rotary_dim; /* elements of a head that are rotated */
+    bool scaled;        /* the embeddings, by a buffer */
+};
+/** embed_tokens, the blocks, the final norm, the rotary buffers, the head. */
+void mp_decoder_build(struct mp_runtime *rt, struct mp_net *net, struct mp_decoder *d,
+                      const struct mp_decoder_parts *parts);
 /** The family's forward(): embeddings, mask, rotary tables, blocks, norm, head,
  * loss. */
 void mp_decoder_forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in,

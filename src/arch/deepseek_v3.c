@@ -310,18 +310,19 @@ static void build_attention(struct mp_runtime *rt, struct mp_net *net, struct bl
     b->o = mp_linear_new(rt, net, "self_attn.o_proj", h, heads * c->value_dim, c->bias);
 }
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b, bool is_sparse)
+static void build_block(struct mp_runtime *rt, struct mp_net *net, int64_t i)
 {
     const struct config *c = net->config;
     const int64_t h = c->decoder.hidden;
+    struct block *b = &((struct module *)net->module)->blocks[i];
     build_attention(rt, net, b);
-    if (is_sparse) {
+    if (i >= c->first_sparse) {
         b->experts = mp_experts_new(rt, net, c->experts, h, c->expert_inner);
         b->router = mp_parameter(rt, net, "mlp.gate", MP_SHAPE(c->experts, h));
         b->router_bias = mp_buffer(rt, MP_SHAPE(c->experts), net->dtype);
     }
-    b->mlp = mp_gated_mlp_new(rt, net, h,
-                              is_sparse ? c->expert_inner * c->shared : c->decoder.inner, false);
+    b->mlp = mp_gated_mlp_new(
+        rt, net, h, i >= c->first_sparse ? c->expert_inner * c->shared : c->decoder.inner, false);
     b->input_norm = mp_rms_norm_new(rt, net, "input_layernorm", h);
     b->post_norm = mp_rms_norm_new(rt, net, "post_attention_layernorm", h);
 }
@@ -331,15 +332,10 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    mp_decoder_open(rt, net, &m->decoder);
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-        rt->layer = (int)i;
-        build_block(rt, net, &m->blocks[i], i >= c->first_sparse);
-    }
-    rt->layer = -1;
-    m->decoder.norm = mp_rms_norm_new(rt, net, "norm", c->decoder.hidden);
-    mp_decoder_close(rt, net, &m->decoder, c->rope);
+    const struct mp_decoder_parts parts = {
+        .block = build_block, .norm = mp_rms_norm_new, .norm_name = "norm", .rotary_dim = c->rope};
+    mp_decoder_build(rt, net, &m->decoder, &parts);
 }
 
 const struct mp_family mp_family_deepseek_v3 = {.model_type = "deepseek_v3",

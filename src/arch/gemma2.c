@@ -81,23 +81,24 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
 
 /* ---- __init__ ---- */
 
-static struct mp_norm_layer norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name)
+static struct mp_norm_layer norm_new(struct mp_runtime *rt, struct mp_net *net, const char *name,
+                                     int64_t width)
 {
-    struct mp_norm_layer norm =
-        mp_rms_norm_new(rt, net, name, ((const struct config *)net->config)->decoder.hidden);
+    struct mp_norm_layer norm = mp_rms_norm_new(rt, net, name, width);
     norm.offset = true;
     return norm;
 }
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b)
+static void build_block(struct mp_runtime *rt, struct mp_net *net, int64_t i)
 {
     const struct config *c = net->config;
+    struct block *b = &((struct module *)net->module)->blocks[i];
     b->attention = mp_rotary_attention_new(rt, net, c->bias, c->bias, false);
     b->mlp = mp_gated_mlp_new(rt, net, c->decoder.hidden, c->decoder.inner, false);
-    b->input_norm = norm_new(rt, net, "input_layernorm");
-    b->post_attention_norm = norm_new(rt, net, "post_attention_layernorm");
-    b->pre_mlp_norm = norm_new(rt, net, "pre_feedforward_layernorm");
-    b->post_mlp_norm = norm_new(rt, net, "post_feedforward_layernorm");
+    b->input_norm = norm_new(rt, net, "input_layernorm", c->decoder.hidden);
+    b->post_attention_norm = norm_new(rt, net, "post_attention_layernorm", c->decoder.hidden);
+    b->pre_mlp_norm = norm_new(rt, net, "pre_feedforward_layernorm", c->decoder.hidden);
+    b->post_mlp_norm = norm_new(rt, net, "post_feedforward_layernorm", c->decoder.hidden);
 }
 
 static void build(struct mp_runtime *rt, struct mp_net *net)
@@ -106,16 +107,13 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
     m->decoder.softcap = c->cap_logits;
-    mp_decoder_open(rt, net, &m->decoder);
-    m->decoder.embed_scale = mp_buffer(rt, MP_SCALAR, net->dtype);
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-        rt->layer = (int)i;
-        build_block(rt, net, &m->blocks[i]);
-    }
-    rt->layer = -1;
-    m->decoder.norm = norm_new(rt, net, "norm");
-    mp_decoder_close(rt, net, &m->decoder, c->decoder.head_dim);
+    const struct mp_decoder_parts parts = {.block = build_block,
+                                           .norm = norm_new,
+                                           .norm_name = "norm",
+                                           .rotary_dim = c->decoder.head_dim,
+                                           .scaled = true};
+    mp_decoder_build(rt, net, &m->decoder, &parts);
 }
 
 const struct mp_family mp_family_gemma2 = {.model_type = "gemma2",

@@ -118,10 +118,11 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
 
 /* ---- __init__ ---- */
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b)
+static void build_block(struct mp_runtime *rt, struct mp_net *net, int64_t i)
 {
     const struct config *c = net->config;
     const int64_t h = c->decoder.hidden;
+    struct block *b = &((struct module *)net->module)->blocks[i];
     b->attention = mp_rotary_attention_new(rt, net, c->qkv_bias, c->out_bias, c->head_norm);
     b->mlp = mp_gated_mlp_new(rt, net, h, c->decoder.inner, c->mlp_bias);
     b->input_norm = mp_rms_norm_new(rt, net, "input_layernorm", h);
@@ -133,15 +134,12 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    mp_decoder_open(rt, net, &m->decoder);
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-        rt->layer = (int)i;
-        build_block(rt, net, &m->blocks[i]);
-    }
-    rt->layer = -1;
-    m->decoder.norm = mp_rms_norm_new(rt, net, "norm", c->decoder.hidden);
-    mp_decoder_close(rt, net, &m->decoder, c->decoder.head_dim);
+    const struct mp_decoder_parts parts = {.block = build_block,
+                                           .norm = mp_rms_norm_new,
+                                           .norm_name = "norm",
+                                           .rotary_dim = c->decoder.head_dim};
+    mp_decoder_build(rt, net, &m->decoder, &parts);
 }
 
 #define LLAMA_FAMILY(type, class)                                                                  \

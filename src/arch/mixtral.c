@@ -180,11 +180,12 @@ static void build_mlp(struct mp_runtime *rt, struct mp_net *net, struct block *b
         b->experts = mp_experts_new(rt, net, c->experts, h, c->expert_inner);
 }
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b, int64_t index)
+static void build_block(struct mp_runtime *rt, struct mp_net *net, int64_t i)
 {
     const struct config *c = net->config;
+    struct block *b = &((struct module *)net->module)->blocks[i];
     b->attention = mp_rotary_attention_new(rt, net, c->bias, c->bias, c->qwen);
-    build_mlp(rt, net, b, index);
+    build_mlp(rt, net, b, i);
     b->input_norm = mp_rms_norm_new(rt, net, "input_layernorm", c->decoder.hidden);
     b->post_norm = mp_rms_norm_new(rt, net, "post_attention_layernorm", c->decoder.hidden);
 }
@@ -194,15 +195,12 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    mp_decoder_open(rt, net, &m->decoder);
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-        rt->layer = (int)i;
-        build_block(rt, net, &m->blocks[i], i);
-    }
-    rt->layer = -1;
-    m->decoder.norm = mp_rms_norm_new(rt, net, "norm", c->decoder.hidden);
-    mp_decoder_close(rt, net, &m->decoder, c->decoder.head_dim);
+    const struct mp_decoder_parts parts = {.block = build_block,
+                                           .norm = mp_rms_norm_new,
+                                           .norm_name = "norm",
+                                           .rotary_dim = c->decoder.head_dim};
+    mp_decoder_build(rt, net, &m->decoder, &parts);
 }
 
 const struct mp_family mp_family_mixtral = {.model_type = "mixtral",

@@ -104,9 +104,10 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
 
 /* ---- __init__ ---- */
 
-static void build_block(struct mp_runtime *rt, struct mp_net *net, struct block *b)
+static void build_block(struct mp_runtime *rt, struct mp_net *net, int64_t i)
 {
     const struct mp_decoder_config *c = net->config;
+    struct block *b = &((struct module *)net->module)->blocks[i];
     b->o = mp_linear_new(rt, net, "self_attn.o_proj", c->hidden, c->heads * c->head_dim, false);
     b->qkv = mp_linear_new(rt, net, "self_attn.qkv_proj",
                            (c->heads + 2 * c->kv_heads) * c->head_dim, c->hidden, false);
@@ -121,15 +122,12 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    mp_decoder_open(rt, net, &m->decoder);
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
-    for (int64_t i = 0; i < c->decoder.n_blocks; i++) {
-        rt->layer = (int)i;
-        build_block(rt, net, &m->blocks[i]);
-    }
-    rt->layer = -1;
-    m->decoder.norm = mp_rms_norm_new(rt, net, "norm", c->decoder.hidden);
-    mp_decoder_close(rt, net, &m->decoder, c->rotary_dim);
+    const struct mp_decoder_parts parts = {.block = build_block,
+                                           .norm = mp_rms_norm_new,
+                                           .norm_name = "norm",
+                                           .rotary_dim = c->rotary_dim};
+    mp_decoder_build(rt, net, &m->decoder, &parts);
 }
 
 const struct mp_family mp_family_phi3 = {.model_type = "phi3",
