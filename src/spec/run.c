@@ -1260,8 +1260,8 @@ static void check_experts(struct reader *r)
     }
     if (run->expert_imbalance > 1.0)
         warn(r, mp_arena_printf(r->arena,
-                                "experts run one by one: this is a bound for routing whose busiest "
-                                "expert has at most %g times the mean",
+                                "experts run one by one: requested bytes are a bound for routing "
+                                "whose busiest expert has at most %g times the mean",
                                 run->expert_imbalance));
     else
         warn(r, "experts run one by one: this is for balanced routing, --expert-imbalance gives a "
@@ -1565,7 +1565,9 @@ void mp_run_describe_claim(const struct mp_run *run, struct mp_strbuf *out)
     if (run->experts == MP_EXPERTS_GROUPED)
         mp_strbuf_addstr(out, "Exact for");
     else if (run->expert_imbalance > 1.0)
-        mp_strbuf_addf(out, "A bound, for at most %g times the mean of tokens on an expert, with",
+        mp_strbuf_addf(out,
+                       "A bound for requested bytes, for at most %g times the mean of tokens on an "
+                       "expert, with",
                        run->expert_imbalance);
     else
         mp_strbuf_addstr(out, "For balanced routing, with");

@@ -291,7 +291,7 @@ static const struct {
     {MIXTRAL, "precision: bf16", "Exact for"},
     {MIXTRAL, "experts: eager", "For balanced routing, with"},
     {MIXTRAL, "experts: eager, expert_imbalance: 1.5",
-     "A bound, for at most 1.5 times the mean of tokens on an expert, with"},
+     "A bound for requested bytes, for at most 1.5 times the mean of tokens on an expert, with"},
 };
 
 START_TEST(a_report_says_what_its_figures_are)
