@@ -10,8 +10,12 @@
  * still has it on its shelf of running collectives: the watchdog empties that every 100 ms, and only the next collective lets go of
  * what it took off. mp_ddp_options.lingers says for how many backward passes it stays.
  *
+ * Operation records have what moves the parameters and gradients: "broadcast_" from the first rank,
+ * "mul" by 1/world into the bucket, "all_reduce_" of the bucket, "to" back into .grad.
+ *
  * torch/csrc/distributed/c10d/reducer.cpp, torch/nn/parallel/distributed.py
  */
+#include "shadow/ops.h"
 #include "train/parallel.h"
 
 #define FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
@@ -35,6 +39,8 @@ struct mp_ddp {
     const struct mp_ddp_options *options;
     struct mp_tensor **parameters;
     int n_parameters;
+    double share; /* of a gradient in the ranks' mean */
+    bool reduces; /* a group that moves nothing reduces nothing */
     struct slot *slots;
     struct bucket *buckets;
     int n_buckets;
@@ -228,7 +234,8 @@ static void verify_parameters(struct mp_runtime *rt, const struct mp_run *run,
 }
 
 /* Flat copies, two under way at most; a bucket of one tensor is its own flat view. */
-static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n)
+static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *tensors, int n,
+                                bool reduces)
 {
     static const uint64_t limit[] = {BROADCAST_BYTES};
     const enum mp_category category = rt->category;
@@ -248,6 +255,10 @@ static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *
         if (in_flight[b % 2])
             mp_storage_unref(rt, in_flight[b % 2]);
         in_flight[b % 2] = n_tensors > 1 ? mp_storage_new(rt, bytes) : NULL;
+        for (int i = 0; reduces && i < n; i++)
+            if (bucket_of[i] == b)
+                mp_record(rt, "broadcast_", MP_TENSORS(tensors[i]), MP_TENSORS(tensors[i]),
+                          MP_NO_ATTRIBUTES);
     }
     for (int b = n_buckets; b < n_buckets + 2; b++)
         if (in_flight[b % 2])
@@ -256,6 +267,27 @@ static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *
 }
 
 /* ---- backward ---- */
+
+/* The gradient's share of the ranks' mean goes into the bucket; a parameter without one adds none. */
+static void fill_slot(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
+{
+    struct mp_tensor *view = ddp->slots[parameter->number - 1].view;
+    if (parameter->grad)
+        mp_record(rt, "mul", MP_TENSORS(parameter->grad), MP_TENSORS(view),
+                  MP_ATTRIBUTES(mp_number("number", ddp->share)));
+    else
+        mp_record_fill(rt, view, 0);
+}
+
+/* The mean, back from the bucket, unless .grad is a view of it. */
+static void read_slots(struct mp_runtime *rt, const struct mp_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_parameters; i++) {
+        struct mp_tensor *const view = ddp->slots[i].view, *const grad = ddp->parameters[i]->grad;
+        if (grad && grad->storage != view->storage)
+            mp_record_copy(rt, "to", view, grad);
+    }
+}
 
 /* The gradient is in its bucket now: .grad becomes the view of it. */
 static void adopt_view(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
@@ -280,6 +312,9 @@ static void all_reduce(struct mp_runtime *rt, struct mp_ddp *ddp, struct bucket 
         bucket->sent =
             mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(type));
     rt->category = category;
+    if (ddp->reduces)
+        mp_record(rt, bucket->sent ? "all_reduce_compressed_" : "all_reduce_",
+                  MP_TENSORS(bucket->contents), MP_TENSORS(bucket->contents), MP_NO_ATTRIBUTES);
     if (ddp->n_reduced++ == 0) {
         release_sent(rt, ddp);
         release_lingering(rt, ddp);
@@ -301,6 +336,7 @@ static void shelve(struct mp_runtime *rt, struct mp_ddp *ddp)
 static void mark_ready(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *parameter)
 {
     struct bucket *bucket = &ddp->buckets[ddp->slots[parameter->number - 1].bucket];
+    fill_slot(rt, ddp, parameter);
     adopt_view(rt, ddp, parameter);
     if (--bucket->n_pending == 0)
         all_reduce(rt, ddp, bucket);
@@ -325,6 +361,8 @@ static void backward_done(struct mp_runtime *rt, void *context)
             mark_ready(rt, ddp, ddp->parameters[i]);
         ddp->delay = false;
     }
+    if (ddp->sync)
+        read_slots(rt, ddp);
     if (ddp->options->compression != MP_COMPRESSION_NONE)
         shelve(rt, ddp);
 }
@@ -347,7 +385,7 @@ void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
     for (int b = 0; sync && b < ddp->n_buckets; b++)
         ddp->buckets[b].n_pending = ddp->buckets[b].n_parameters;
     if (ddp->sync_buffers && rt->n_buffers > 0) {
-        broadcast_coalesced(rt, rt->buffers, rt->n_buffers);
+        broadcast_coalesced(rt, rt->buffers, rt->n_buffers, ddp->reduces);
         release_sent(rt, ddp);
     }
     ddp->sync_buffers = sync; /* buffers follow a forward whose gradients were reduced */
@@ -376,6 +414,9 @@ void mp_ddp_after_forward(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_o
         if (*fields[i])
             copies[i] =
                 mp_take(rt, mp_empty_like(rt, *fields[i], (enum mp_dtype)(*fields[i])->dtype));
+    for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++)
+        if (copies[i])
+            mp_record_copy(rt, "clone", *fields[i], copies[i]);
     for (size_t i = 0; i < MP_ARRAY_LEN(fields); i++) {
         if (!copies[i])
             continue;
@@ -395,6 +436,8 @@ struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, stru
     *ddp = (struct mp_ddp){.options = &run->ddp,
                            .parameters = trainable,
                            .n_parameters = n_trainable,
+                           .share = 1.0 / (double)run->world,
+                           .reduces = !run->no_collectives,
                            .sync_buffers = true};
     ddp->slots = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof *ddp->slots);
     ddp->ready = mp_runtime_alloc(rt, (size_t)MP_MAX(n_trainable, 1) * sizeof(struct mp_tensor *));
@@ -406,7 +449,7 @@ struct mp_ddp *mp_ddp_wrap(struct mp_runtime *rt, const struct mp_run *run, stru
     memcpy(tensors, all, (size_t)n_all * sizeof *tensors);
     if (rt->n_buffers)
         memcpy(tensors + n_all, rt->buffers, (size_t)rt->n_buffers * sizeof *tensors);
-    broadcast_coalesced(rt, tensors, n_all + rt->n_buffers);
+    broadcast_coalesced(rt, tensors, n_all + rt->n_buffers, ddp->reduces);
     first_buckets(rt, ddp);
     if (run->ddp.static_graph || run->ddp.find_unused_parameters) /* which parameters were used */
         mp_storage_new(rt, 4 * (uint64_t)n_trainable);

@@ -2,6 +2,7 @@
 /* One place where the training loop meets DDP, ZeroRedundancyOptimizer and fully_shard. */
 #include "train/parallel.h"
 
+#include "shadow/ops.h"
 #include "train/deepspeed.h"
 #include "train/optimizer.h"
 
@@ -21,14 +22,17 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
         mp_storage_new(rt, 1);
         mp_scratch(rt, 4);
     }
-    struct mp_storage *ones = mp_storage_new(rt, UINT64_C(4) << 20);
+    struct mp_tensor *ones = mp_take(rt, mp_empty(rt, MP_SHAPE(1 << 20), MP_F32));
+    mp_record_fill(rt, ones, 1);
     if (run->no_collectives)
         mp_driver_event(rt, MP_DRIVER_QUIET_GROUP, 0);
     mp_driver_event(rt, MP_DRIVER_FIRST_KERNEL, 0);
     mp_driver_event(rt, MP_DRIVER_LARGER_STACKS, 0);
-    if (!run->no_collectives)
+    if (!run->no_collectives) {
         mp_driver_event(rt, MP_DRIVER_NCCL, 0);
-    mp_storage_unref(rt, ones);
+        mp_record(rt, "all_reduce_", MP_TENSORS(ones), MP_TENSORS(ones), MP_NO_ATTRIBUTES);
+    }
+    mp_tensor_unref(rt, ones);
     rt->category = category;
 }
 

@@ -69,6 +69,10 @@ static const struct mp_run *run_of(const char *spec)
     "\"num_key_value_heads\": 2, \"intermediate_size\": 128, \"vocab_size\": 211, "                \
     "\"sliding_window\": 16}"
 
+#define GPT2_DDP                                                                                   \
+    GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32, \"precision\": \"fp32\", "              \
+         "\"data_parallel\": \"ddp\", \"world\": 2, \"iterations\": 3"
+
 static const char *const specs[] = {
     "{" GPT2 ", \"gpu\": \"H200-141G\", \"batch\": 2, \"seq\": 32}",
     "{" GPT2
@@ -108,6 +112,13 @@ static const char *const specs[] = {
     "{" ODD ", \"gpu\": \"A100-80G\", \"seq\": 32}",
     "{" QWEN3 ", \"gpu\": \"H200-141G\", \"seq\": 33}",
     "{" MISTRAL ", \"gpu\": \"H200-141G\", \"seq\": 32}",
+    "{" GPT2_DDP "}",
+    "{" GPT2_DDP ", \"ddp\": {\"gradient_as_bucket_view\": true}, \"accumulate\": 2}",
+    "{" GPT2_DDP ", \"ddp\": {\"static_graph\": true}, \"clip_grad_norm\": true}",
+    "{" GPT2_DDP ", \"ddp\": {\"find_unused_parameters\": true, \"bucket_cap_mb\": 1}}",
+    "{" GPT2_DDP ", \"ddp\": {\"no_sync\": true}, \"accumulate\": 2}",
+    "{" GPT2_DDP ", \"ddp\": {\"compression\": \"fp16\"}}",
+    "{" GPT2_DDP ", \"collectives\": \"none\"}",
 };
 
 static void write_and_read(const char *spec)
@@ -225,6 +236,50 @@ START_TEST(recomputation_draws_the_same_numbers)
 }
 END_TEST
 
+static int64_t elements(const struct mp_op_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->shape.n; i++)
+        n *= t->shape.d[i];
+    return n;
+}
+
+static const char *const reducing[] = {
+    "{" GPT2_DDP "}",
+    "{" GPT2_DDP ", \"ddp\": {\"gradient_as_bucket_view\": true}}",
+    "{" GPT2_DDP ", \"ddp\": {\"static_graph\": true}}",
+    "{" GPT2_DDP ", \"ddp\": {\"bucket_cap_mb\": 0.05}}",
+    "{" GPT2_DDP ", \"ddp\": {\"no_sync\": true}, \"accumulate\": 2}",
+};
+
+/* Each step reduces as many elements as there are parameters, all of them before the optimizer. */
+START_TEST(ddp_reduces_every_gradient)
+{
+    write_and_read(reducing[_i]);
+    const struct mp_program *p = &file.program;
+    int64_t parameters = 0, reduced = 0, broadcast = 0;
+    int n_steps = 0;
+    bool stepping = false;
+    for (uint32_t n = 0; n < p->n_ops; n++) {
+        const struct mp_op_record *op = &p->ops[n];
+        const struct mp_op_tensor *first = mp_op_output(p, op, 0);
+        const int64_t count = first ? elements(first) : 0;
+        parameters += strcmp(op->op, "parameter") == 0 ? count : 0;
+        broadcast += strcmp(op->op, "broadcast_") == 0 ? count : 0;
+        if (strcmp(op->op, "all_reduce_") == 0) {
+            stepping = false;
+            reduced = parameters > 0 ? reduced + count : 0; /* the group's own comes first */
+        } else if (strcmp(op->op, "adamw") == 0 && !stepping) {
+            stepping = true;
+            n_steps++;
+            ck_assert_int_eq(reduced, n_steps * parameters);
+        }
+    }
+    ck_assert_int_eq(n_steps, 3);
+    ck_assert_int_eq(broadcast, parameters);
+}
+END_TEST
+
 static const struct {
     const char *text, *message;
 } bad[] = {
@@ -268,6 +323,7 @@ Suite *suite_program(void)
     tcase_add_test(files, updates_every_parameter);
     tcase_add_test(files, attributes_are_the_real_ones);
     tcase_add_test(files, recomputation_draws_the_same_numbers);
+    tcase_add_loop_test(files, ddp_reduces_every_gradient, 0, MP_ARRAY_LEN(reducing));
     tcase_add_loop_test(files, refuses_with_the_reason, 0, MP_ARRAY_LEN(bad));
     suite_add_tcase(suite, files);
     return suite;
