@@ -3,10 +3,10 @@
 # Small jobs of the trained families: every operation against the float64 reference, memory against the prediction, losses
 # against those that PyTorch recorded.
 set -u
-: "${MEMPLAN:=../memplan}" "${VALIDATE:=build/host/memplan-validate}" "${BUILD:=build}"
+: "${MEMPLAN:=../memplan}" "${VALIDATE:=build/host/memplan-validate}" "${BUILD:=build}" "${MPIRUN=}"
 work=$BUILD/check
 mkdir -p "$work"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 cat >"$work/gpt2.json" <<'END'
 {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, "n_positions": 32}
@@ -73,5 +73,107 @@ line=$(tail -n 1 "$work/losses.txt")
 passed=$((passed + ${line%% passed*}))
 line=${line#* passed, }
 failed=$((failed + ${line%% failed*}))
-echo "$passed passed, $failed failed, 0 skipped"
+
+# ---- what goes wrong: the exit status, and one line of each process that says why ----
+
+# fails STATUS TEXT COMMAND...: times=N for N lines
+fails() {
+    wanted=$1 text=$2
+    shift 2
+    timeout 60 "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    lines=$(grep -c "$text" "$work/err")
+    if [ $code -eq "$wanted" ] && [ "$lines" -eq "${times:-1}" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "failed: exit status $code, not $wanted, or $lines lines, not ${times:-1}, with '$text': $*"
+        cat "$work/err"
+    fi
+}
+
+"$MEMPLAN" fit --no-advice --gpu $h --model gpt2 --batch 16 --seq 512 --iterations 1 --program "$work/large.jsonl" >/dev/null
+"$MEMPLAN" fit --no-advice --gpu T4-16G --model gpt2-xl --batch 16 --seq 512 --iterations 1 --program "$work/dies.jsonl" >/dev/null
+small=$work/gpt2-fp32.jsonl
+for command in 'probe' "train $small" "replay $small"; do
+    # shellcheck disable=SC2086
+    {
+        fails 3 'no GPU that CUDA can use; check nvidia-smi and CUDA_VISIBLE_DEVICES' env HOST_CARD=none "$VALIDATE" $command
+        fails 3 'the driver is for CUDA 12.8, older than CUDA 13.0' env HOST_CARD=old-driver "$VALIDATE" $command
+        fails 3 'no NVIDIA driver on this machine' env HOST_CARD=no-driver "$VALIDATE" $command
+    }
+done
+fails 3 'the card is too small: it has 2147483648 bytes' "$VALIDATE" train "$work/large.jsonl"
+fails 3 'the card is too small' "$VALIDATE" replay "$work/large.jsonl"
+fails 3 'the job does not fit on T4-16G: so fit predicts' "$VALIDATE" replay "$work/dies.jsonl"
+fails 3 'other processes fill the card' env HOST_CARD=1920 "$VALIDATE" train "$small"
+fails 3 'another process fills the card' env HOST_CARD=2060 "$VALIDATE" train "$small"
+fails 3 'No such file' "$VALIDATE" train "$work/missing.jsonl"
+fails 2 'a program file is needed' "$VALIDATE" train
+times=0 fails 0 . "$VALIDATE" train "$work/gpt2-fp32.jsonl" --cap 24MiB # dies where the prediction does
+times=0 fails 0 . "$VALIDATE" replay "$work/gpt2-fp32.jsonl" --cap 24MiB
+
+# ---- ranks: DistributedDataParallel over two processes ----
+
+"$MEMPLAN" fit --no-advice --gpu $h --model "$work/gpt2.json" --batch 2 --seq 16 --iterations 2 --precision fp32 --data-parallel ddp \
+    --world 2 --program "$work/ddp.jsonl" >/dev/null 2>&1
+fails 2 'the program is for 2 ranks, and 1 process was started' "$VALIDATE" train "$work/ddp.jsonl"
+
+# ranks N ARGUMENT...: the host build under mpirun
+ranks() {
+    n=$1
+    shift
+    # shellcheck disable=SC2086
+    "$MPIRUN" --allow-run-as-root --oversubscribe ${mpi_more:-} -n "$n" "$VALIDATE-mpi" "$@"
+}
+
+# ddp NAME MODEL OPTION...
+ddp() {
+    name=$1 model=$2
+    shift 2
+    if "$MEMPLAN" fit --no-advice --gpu $h --model "$work/$model.json" --batch 2 --seq 16 --iterations 2 --data-parallel ddp --world 2 "$@" \
+        --program "$work/$name.jsonl" >/dev/null 2>"$work/$name.err" &&
+        ranks 2 train "$work/$name.jsonl" --check -o "$work/$name.json" >"$work/$name.txt" 2>>"$work/$name.err"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "failed: $name"
+        cat "$work/$name.err"
+        grep -E 'FAILED|NOT' "$work/$name.txt"
+    fi
+}
+
+if [ -n "$MPIRUN" ]; then
+    ddp ddp-gpt2 gpt2 --precision fp32
+    ddp ddp-gpt2-view gpt2 --precision amp-bf16 --ddp '{gradient_as_bucket_view: true}' --accumulate 2 --clip-grad-norm
+    ddp ddp-bert-static bert --precision bf16 --ddp '{static_graph: true, bucket_cap_mb: 1}'
+    ddp ddp-llama-unused llama --precision fp32 --ddp '{find_unused_parameters: true}' --checkpoint full
+    ddp ddp-llama-no-sync llama --precision amp-fp16 --ddp '{no_sync: true}' --accumulate 2
+    MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE-mpi MPIRUN="$MPIRUN --allow-run-as-root --oversubscribe" losses/run ranks \
+        >"$work/losses-ranks.txt" 2>&1 || grep -v ' differ by ' "$work/losses-ranks.txt"
+    line=$(tail -n 1 "$work/losses-ranks.txt")
+    passed=$((passed + ${line%% passed*}))
+    line=${line#* passed, }
+    failed=$((failed + ${line%% failed*}))
+    # each rank says it once, nobody waits
+    times=2 fails 3 'no GPU that CUDA can use; check nvidia-smi' env HOST_CARD=none "$MPIRUN" --allow-run-as-root --oversubscribe -n 2 \
+        "$VALIDATE-mpi" train "$work/ddp-gpt2.jsonl"
+    times=2 fails 3 'no GPU that CUDA can use; check nvidia-smi' env HOST_CARD=none "$MPIRUN" --allow-run-as-root --oversubscribe -n 2 \
+        "$VALIDATE-mpi" probe
+    # one of two: by its own environment
+    fails 3 'rank 1: no GPU that CUDA can use' "$MPIRUN" --allow-run-as-root --oversubscribe -n 1 "$VALIDATE-mpi" train \
+        "$work/ddp-gpt2.jsonl" : -n 1 -x HOST_CARD=none "$VALIDATE-mpi" train "$work/ddp-gpt2.jsonl"
+    # in the middle: the other one waits in a collective, and is ended
+    fails 3 'rank 1: out of memory at event' "$MPIRUN" --allow-run-as-root --oversubscribe -n 1 "$VALIDATE-mpi" train \
+        "$work/ddp-gpt2.jsonl" : -n 1 "$VALIDATE-mpi" train "$work/ddp-gpt2.jsonl" --cap 24MiB
+    times=2 fails 2 'the program is for 1 rank, and 2 processes were started' "$MPIRUN" --allow-run-as-root --oversubscribe -n 2 \
+        "$VALIDATE-mpi" train "$small"
+    times=2 fails 2 'start it without mpirun' "$MPIRUN" --allow-run-as-root --oversubscribe -n 2 "$VALIDATE-mpi" replay "$small"
+    fails 2 'probe, replay or train is needed' "$MPIRUN" --allow-run-as-root --oversubscribe -n 2 "$VALIDATE-mpi" wait
+else
+    echo 'skipped: ranks (no mpirun)'
+    skipped=1
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

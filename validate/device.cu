@@ -9,7 +9,7 @@
 #include <string.h>
 
 static char error_text[512] = "no error";
-static int broken;
+static int broken, opened;
 
 const char *device_error(void)
 {
@@ -43,13 +43,7 @@ struct nvml_memory {
     unsigned int version;
     unsigned long long total, reserved, free, used;
 };
-struct nvml_process {
-    unsigned int pid;
-    unsigned long long used_bytes;
-    unsigned int gpu_instance, compute_instance;
-};
 static void *nvml;
-static void *nvml_device;
 
 static void *symbol(const char *name)
 {
@@ -58,45 +52,40 @@ static void *symbol(const char *name)
 
 static int open_nvml(void)
 {
-    if (nvml)
-        return nvml_device ? 0 : -1;
-    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     typedef int init_call(void);
-    typedef int handle_call(unsigned int, void **);
+    if (nvml)
+        return 0;
+    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     init_call *const init = (init_call *)symbol("nvmlInit_v2");
-    handle_call *const handle = (handle_call *)symbol("nvmlDeviceGetHandleByIndex_v2");
-    if (!init || !handle || init() || handle(0, &nvml_device))
-        return -1;
-    return 0;
+    if (init && init() == 0)
+        return 0;
+    nvml = NULL;
+    return -1;
 }
 
-int device_nvml_used(uint64_t *used_bytes)
+/* NVML counts all cards, CUDA those that it may show: the place on the bus is the same in both. */
+static void *nvml_handle(int index)
+{
+    typedef int handle_call(const char *, void **);
+    char place[32];
+    void *device = NULL;
+    handle_call *const get =
+        open_nvml() ? NULL : (handle_call *)symbol("nvmlDeviceGetHandleByPciBusId_v2");
+    if (!get || cudaDeviceGetPCIBusId(place, sizeof place, index) != cudaSuccess ||
+        get(place, &device))
+        return NULL;
+    return device;
+}
+
+int device_nvml_used(int index, uint64_t *used_bytes)
 {
     typedef int memory_call(void *, struct nvml_memory *);
     struct nvml_memory memory = {(unsigned int)(sizeof memory | 2u << 24), 0, 0, 0, 0};
-    if (open_nvml())
-        return -1;
+    void *const device = nvml_handle(index);
     memory_call *const get = (memory_call *)symbol("nvmlDeviceGetMemoryInfo_v2");
-    if (!get || get(nvml_device, &memory))
+    if (!device || !get || get(device, &memory))
         return -1;
     *used_bytes = memory.used;
-    return 0;
-}
-
-int device_nvml_process_used(uint64_t *used_bytes)
-{
-    typedef int processes_call(void *, unsigned int *, struct nvml_process *);
-    struct nvml_process processes[64];
-    unsigned int n = 64;
-    if (open_nvml())
-        return -1;
-    processes_call *const get = (processes_call *)symbol("nvmlDeviceGetComputeRunningProcesses_v3");
-    if (!get || get(nvml_device, &n, processes))
-        return -1;
-    /* Inside a container process numbers may be those of the host: one process alone is ours. */
-    if (n != 1 || processes[0].used_bytes == ~0ull)
-        return -1;
-    *used_bytes = processes[0].used_bytes;
     return 0;
 }
 
@@ -120,18 +109,12 @@ int device_count(void)
 static int explain_missing(cudaError_t status)
 {
     int driver = 0;
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-        return device_fail("no NVIDIA driver on this machine; a GPU and its driver are needed");
-    if (status == cudaErrorInsufficientDriver)
-        return device_fail("the driver is older than CUDA %d.%d, which this program was built "
-                           "with; update the driver or build with an older "
-                           "CUDA Toolkit",
-                           CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    return device_fail("no GPU that CUDA can use: %s; check nvidia-smi and CUDA_VISIBLE_DEVICES",
-                       cudaGetErrorString(status));
+    if (cudaDriverGetVersion(&driver) != cudaSuccess)
+        driver = 0;
+    return device_missing((int)status, driver, CUDART_VERSION, cudaGetErrorString(status));
 }
 
-int device_open(struct device_facts *facts)
+int device_open(struct device_facts *facts, int index)
 {
     int n = 0;
     struct cudaDeviceProp properties;
@@ -141,14 +124,16 @@ int device_open(struct device_facts *facts)
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status != cudaSuccess || n == 0)
         return explain_missing(status == cudaSuccess ? cudaErrorNoDevice : status);
-    if (check(cudaSetDevice(0), "choosing the first GPU"))
-        return -1;
-    status = cudaFree(NULL); /* creates the context */
+    if (index >= n)
+        return device_too_few(index, n);
+    status = cudaSetDevice(index);
+    if (status == cudaSuccess)
+        status = cudaFree(NULL); /* the context, if choosing has not made it */
     if (status == cudaErrorMemoryAllocation)
         return device_fail("no room on the GPU for a context: another process fills the card; wait "
                            "for it or choose another card");
     if (check(status, "creating a context") ||
-        check(cudaGetDeviceProperties(&properties, 0), "reading the card's properties") ||
+        check(cudaGetDeviceProperties(&properties, index), "reading the card's properties") ||
         check(cudaDriverGetVersion(&facts->driver), "reading the driver's version") ||
         check(cudaRuntimeGetVersion(&facts->runtime), "reading CUDA's version") ||
         check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the card's memory"))
@@ -158,12 +143,14 @@ int device_open(struct device_facts *facts)
     facts->sms = properties.multiProcessorCount;
     facts->threads_per_sm = properties.maxThreadsPerMultiProcessor;
     facts->total_bytes = total_bytes;
+    opened = 1;
     return 0;
 }
 
 void device_close(void)
 {
-    (void)cudaDeviceSynchronize(); /* the context goes with the process */
+    if (opened)
+        (void)cudaDeviceSynchronize(); /* the context goes with the process */
 }
 
 uint64_t device_malloc(uint64_t bytes)

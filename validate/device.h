@@ -29,8 +29,15 @@ const char *device_error(void);
 /** Fill in the error text; returns -1. For the other files of this folder. */
 int device_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** The first card: creates the context. */
-int device_open(struct device_facts *facts);
+/**
+ * The texts of a card that cannot be used. status: a cudaError_t, text: its words; driver and
+ * built_with: CUDA releases, 13000 for 13.0, driver 0 where there is none.
+ */
+int device_missing(int status, int driver, int built_with, const char *text);
+int device_too_few(int wanted, int count);
+
+/** Card number `index` of those that CUDA shows: creates the context. */
+int device_open(struct device_facts *facts, int index);
 void device_close(void);
 int device_count(void);
 
@@ -47,13 +54,8 @@ int device_from_host(uint64_t to, const void *from, uint64_t bytes);
 /** Wait for everything queued. */
 int device_wait(void);
 
-/**
- * What NVML says of the first card before any context: used and reserved by the driver. -1: no
- * NVML.
- */
-int device_nvml_used(uint64_t *used_bytes);
-/** What NVML says of this process. -1: no NVML, or it does not say. */
-int device_nvml_process_used(uint64_t *used_bytes);
+/** What NVML says of card number `index`, also before any context. -1: no NVML. */
+int device_nvml_used(int index, uint64_t *used_bytes);
 
 #ifdef __cplusplus
 }

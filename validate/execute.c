@@ -8,8 +8,10 @@
 
 #include <string.h>
 
+#include "collective.h"
 #include "device.h"
 #include "random.h"
+#include "ranks.h"
 
 /* The operation at hand. */
 struct call {
@@ -116,6 +118,12 @@ static int64_t count(const struct k_tensor *t)
     return n;
 }
 
+/* Ranks take turns: what one process would see as micro-batches, they see side by side. */
+static uint64_t batch_number(const struct call *c)
+{
+    return (uint64_t)c->x->n_inputs * (uint64_t)ranks()->world + (uint64_t)ranks()->rank;
+}
+
 /*
  * Ids from the file, or drawn; a padding mask leaves out the last eighth of every row, as
  * measure.py does.
@@ -127,8 +135,8 @@ static int64_t input_value(const struct call *c, const char *kind, int64_t i, in
     if (strcmp(kind, "token_ids") != 0)
         return strcmp(kind, "ones") == 0 || i % row_length < row_length - MP_MAX(row_length / 8, 1);
     if (!tokens)
-        return (int64_t)(random_bits(c->x->n_inputs, (uint64_t)i) % (uint64_t)vocabulary);
-    return tokens->as.array.items[c->x->n_inputs]->as.array.items[i]->as.integer;
+        return (int64_t)(random_bits(batch_number(c), (uint64_t)i) % (uint64_t)vocabulary);
+    return tokens->as.array.items[batch_number(c)]->as.array.items[i]->as.integer;
 }
 
 /* Are there as many tokens in the file as the batch wants? */
@@ -137,9 +145,9 @@ static bool tokens_suffice(const struct call *c, int64_t n, int64_t vocabulary)
     const struct mp_value *tokens = c->x->tokens, *batch;
     if (!tokens)
         return vocabulary > 0;
-    if (tokens->kind != MP_ARRAY || c->x->n_inputs >= tokens->as.array.length)
+    if (tokens->kind != MP_ARRAY || batch_number(c) >= tokens->as.array.length)
         return false;
-    batch = tokens->as.array.items[c->x->n_inputs];
+    batch = tokens->as.array.items[batch_number(c)];
     if (batch->kind != MP_ARRAY || batch->as.array.length != (size_t)n)
         return false;
     for (int64_t i = 0; i < n; i++) {
@@ -158,7 +166,8 @@ static int input(const struct call *c)
     const bool ids = strcmp(kind, "token_ids") == 0;
     const int64_t n = count(&o), vocabulary = ids ? vocabulary_of(c, t->storage) : 0;
     if (o.dtype != K_I64 || o.n != 2 || (ids && !tokens_suffice(c, n, vocabulary)))
-        return device_fail("input: no token ids for batch %u of this program", c->x->n_inputs);
+        return device_fail("input: no token ids for batch %llu of this program",
+                           (unsigned long long)batch_number(c));
     int64_t *values = malloc((size_t)n * sizeof *values);
     if (!values)
         return device_fail("out of memory on the host");
@@ -701,6 +710,20 @@ static int update_scale(const struct call *c)
                           number(c, "backoff", 0.5), integer(c, "interval", 2000));
 }
 
+/* ---- between ranks ---- */
+
+static int all_reduce(const struct call *c)
+{
+    const struct k_tensor t = in(c, 0);
+    return collective_all_reduce(&t);
+}
+
+static int broadcast(const struct call *c)
+{
+    const struct k_tensor t = in(c, 0);
+    return collective_broadcast(&t);
+}
+
 /* ---- the table ---- */
 
 static const struct {
@@ -779,6 +802,8 @@ static const struct {
     {"clip_grad_norm_", clip, 1, 1},
     {"unscale_", unscale, 1, 1},
     {"update_scale_", update_scale, 3, 2},
+    {"all_reduce_", all_reduce, 1, 1},
+    {"broadcast_", broadcast, 1, 1},
 };
 
 enum memplan_status executor_open(struct executor *x, struct memory *m, struct memplan_error *err)

@@ -15,6 +15,28 @@
 #include "device.h"
 #include "random.h"
 
+/* ---- which kernels have run ---- */
+
+static struct k_launches tally[64];
+static int n_tally;
+
+static void count_launch(const char *name)
+{
+    int i = 0;
+    while (i < n_tally && strcmp(tally[i].kernel, name) != 0)
+        i++;
+    if (i == n_tally && n_tally < 64)
+        tally[n_tally++].kernel = name;
+    if (i < n_tally)
+        tally[i].n++;
+}
+
+int k_launches(const struct k_launches **launches)
+{
+    *launches = tally;
+    return n_tally;
+}
+
 /* ---- one thread, one warp ---- */
 
 #ifdef __CUDACC__
@@ -55,6 +77,7 @@ DEVICE float warp_max(float x)
 }
 static int launched(const char *name)
 {
+    count_launch(name);
     const cudaError_t status = cudaGetLastError();
     return status == cudaSuccess ? 0
                                  : device_fail("kernel %s: %s", name, cudaGetErrorString(status));
@@ -98,7 +121,7 @@ DEVICE float warp_max(float x)
 {
     return x;
 }
-#define LAUNCH(kernel, n, ...) ((void)(n), kernel(__VA_ARGS__), 0)
+#define LAUNCH(kernel, n, ...) ((void)(n), count_launch(#kernel), kernel(__VA_ARGS__), 0)
 #endif
 #define LAUNCH_ROWS(kernel, rows, ...) LAUNCH(kernel, (rows)*LANES, __VA_ARGS__)
 

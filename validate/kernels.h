@@ -152,6 +152,13 @@ int k_warm(void);
 /** The kernels alone: part of k_warm(). */
 int k_load(void);
 
+struct k_launches {
+    const char *kernel;
+    uint64_t n;
+};
+/** The kernels that this process has launched; returns their number. */
+int k_launches(const struct k_launches **launches);
+
 /** Open and close cuBLAS. */
 int k_gemm_open(void);
 void k_gemm_close(void);

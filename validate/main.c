@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "ranks.h"
 
 static const char help[] =
     "Usage: memplan-validate probe [-o FILE] [--name NAME] [--quick]\n"
@@ -23,6 +24,7 @@ static const char help[] =
     "\n"
     "Runs what memplan predicted on the first GPU. Programs come from `memplan fit --program "
     "FILE`.\n"
+    "Started by mpirun (a build with MPI=1), probe and train run on one GPU per process.\n"
     "\n"
     "  probe            measure the card: what a process costs, how fast it is; -o writes a GPU "
     "file\n"
@@ -38,11 +40,15 @@ static const char help[] =
     "  --losses FILE    token ids and losses to compare with, from train_reference.py\n"
     "  --start PREFIX   write what training starts from, to PREFIX.weights and PREFIX.tokens.json, "
     "and stop\n"
+    "  --no-progress    no progress line on a terminal\n"
     "  --check          compare every operation with a float64 reference on the host\n";
 
 int complain(const char *command, const char *text, int status)
 {
-    (void)fprintf(stderr, "memplan-validate %s: %s\n", command, text);
+    if (ranks()->world > 1)
+        (void)fprintf(stderr, "memplan-validate %s: rank %d: %s\n", command, ranks()->rank, text);
+    else
+        (void)fprintf(stderr, "memplan-validate %s: %s\n", command, text);
     return status;
 }
 
@@ -82,7 +88,8 @@ int write_output(const struct arguments *a, const struct mp_strbuf *out)
 
 static int usage(const char *text)
 {
-    (void)fprintf(stderr, "memplan-validate: %s\nTry 'memplan-validate --help'.\n", text);
+    if (ranks()->rank == 0) /* all ranks got the same arguments */
+        (void)fprintf(stderr, "memplan-validate: %s\nTry 'memplan-validate --help'.\n", text);
     return EXIT_USAGE;
 }
 
@@ -113,7 +120,6 @@ static int parse(struct arguments *a, int argc, char **argv)
     struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            (void)printf("%s", help);
             a->command = "help";
             return 0;
         }
@@ -131,6 +137,8 @@ static int parse(struct arguments *a, int argc, char **argv)
             a->check = true;
         else if (strcmp(argv[i], "--quick") == 0)
             a->quick = true;
+        else if (strcmp(argv[i], "--no-progress") == 0)
+            a->no_progress = true;
         else if (argv[i][0] != '-' && !a->program)
             a->program = argv[i];
         else
@@ -139,16 +147,16 @@ static int parse(struct arguments *a, int argc, char **argv)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct arguments a = {.command = argc > 1 ? argv[1] : ""};
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return printf("%s", help) < 0 ? EXIT_WORLD : EXIT_YES;
-    const int status = parse(&a, argc, argv);
+    const bool asked =
+        argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    const int status = asked ? 0 : parse(&a, argc, argv);
     if (status)
         return status;
-    if (strcmp(a.command, "help") == 0)
-        return EXIT_YES;
+    if (asked || strcmp(a.command, "help") == 0)
+        return ranks()->rank == 0 && printf("%s", help) < 0 ? EXIT_WORLD : EXIT_YES;
     if (strcmp(a.command, "probe") == 0)
         return command_probe(&a);
     if (strcmp(a.command, "replay") != 0 && strcmp(a.command, "train") != 0)
@@ -156,4 +164,10 @@ int main(int argc, char **argv)
     if (!a.program)
         return usage("a program file is needed; memplan fit --program writes one");
     return a.command[0] == 'r' ? command_replay(&a) : command_train(&a);
+}
+
+int main(int argc, char **argv)
+{
+    ranks_open(&argc, &argv);
+    return ranks_close(run(argc, argv));
 }

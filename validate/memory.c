@@ -2,6 +2,7 @@
 /* The allocator on the real card, and the same program replayed without it. */
 #include "memory.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -155,6 +156,38 @@ static void release_segment(void *context, uint64_t address, uint64_t bytes)
     m->failed |= device_wait() != 0; /* kernels may still be at work on it */
     device_free(address);
     m->failed |= device_broken() != 0;
+}
+
+enum memplan_status memory_room(const struct mp_program_file *file, uint64_t limit_bytes,
+                                struct memplan_error *err)
+{
+    const uint64_t limit =
+                       limit_bytes ? limit_bytes : header_uint(file, "run.allocator_limit_bytes"),
+                   reserved = header_uint(file, "predicted.reserved_bytes"),
+                   needed = limit ? MP_MIN(limit, reserved) : reserved,
+                   context = header_uint(file, "gpu.unavailable_bytes");
+    const struct mp_value *oom = header_value(file, "predicted.oom");
+    uint64_t free_bytes, total_bytes;
+    if (device_memory(&free_bytes, &total_bytes))
+        return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
+    if (oom && oom->kind == MP_BOOLEAN && oom->as.boolean && !limit)
+        return mp_error_set(err, MEMPLAN_STATUS_IO,
+                            "the job does not fit on %s: so fit predicts; --cap BYTES runs it up to "
+                            "the request that fails",
+                            header_text(file, "gpu.name"));
+    if (needed <= free_bytes)
+        return MEMPLAN_STATUS_OK;
+    if (needed + context > total_bytes)
+        return mp_error_set(err, MEMPLAN_STATUS_IO,
+                            "the card is too small: it has %" PRIu64 " bytes, the job needs %" PRIu64
+                            " and %" PRIu64 " for the process; plan it for this card (fit --gpu), "
+                            "or --cap BYTES runs it up to the request that fails",
+                            total_bytes, needed, context);
+    return mp_error_set(err, MEMPLAN_STATUS_IO,
+                        "other processes fill the card: the job needs %" PRIu64
+                        " bytes, %" PRIu64 " of %" PRIu64
+                        " are free; wait for them or choose another card (CUDA_VISIBLE_DEVICES)",
+                        needed, free_bytes, total_bytes);
 }
 
 enum memplan_status memory_open(struct memory *m, const struct mp_program_file *file,

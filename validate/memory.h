@@ -9,6 +9,7 @@
 #ifndef VALIDATE_MEMORY_H
 #define VALIDATE_MEMORY_H
 
+#include "base/progress.h"
 #include "memory/allocator.h"
 #include "report/program.h"
 
@@ -45,6 +46,12 @@ struct memory {
  */
 enum memplan_status memory_options(const struct mp_program_file *file, uint64_t limit_bytes,
                                    struct mp_allocator_options *options, struct memplan_error *err);
+/**
+ * Has the card the room that the prediction asks for? IO, with who has it, when not; and when the
+ * prediction itself is that the job dies, unless a limit was given: then its death is wanted.
+ */
+enum memplan_status memory_room(const struct mp_program_file *file, uint64_t limit_bytes,
+                                struct memplan_error *err);
 enum memplan_status memory_open(struct memory *m, const struct mp_program_file *file,
                                 uint64_t limit_bytes, struct memplan_error *err);
 void memory_close(struct memory *m);

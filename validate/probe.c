@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "ranks.h"
 
 static const struct probe_stage *stage(const struct probe_result *r, const char *name)
 {
@@ -110,6 +111,10 @@ static void write_log(struct mp_json_writer *w, const struct probe_result *r,
         mp_json_string(w, "stage", r->stages[i].name);
         mp_json_uint(w, "used_bytes", r->stages[i].used_bytes);
         mp_json_uint(w, "nvml_used_bytes", r->stages[i].nvml_bytes);
+        if (r->stages[i].most_bytes) {
+            mp_json_uint(w, "least_of_all_ranks_bytes", r->stages[i].least_bytes);
+            mp_json_uint(w, "most_of_all_ranks_bytes", r->stages[i].most_bytes);
+        }
         mp_json_end_object(w);
     }
     mp_json_end_array(w);
@@ -132,6 +137,10 @@ static void write_log(struct mp_json_writer *w, const struct probe_result *r,
     }
     mp_json_end_array(w);
     mp_json_int(w, "nccl_version", r->nccl_version);
+    if (r->n_ranks) {
+        mp_json_int(w, "nccl_ranks", r->n_ranks);
+        mp_json_string(w, "nccl_started_by", ranks()->world > 1 ? "mpirun" : "one process");
+    }
     if (r->nccl_note[0])
         mp_json_string(w, "nccl_note", r->nccl_note);
     mp_json_end_object(w);
@@ -184,15 +193,20 @@ static void print(const struct probe_result *r, const struct device_facts *facts
     (void)printf("  %-36s %16s %14s %16s\n", "stage", "used", "added", "used by NVML");
     for (int i = 0; i < r->n_stages; i++) {
         const struct probe_stage *s = &r->stages[i];
-        (void)printf("  %-36s %16" PRIu64 " %+14" PRId64 " %16" PRIu64 "\n", s->name, s->used_bytes,
+        (void)printf("  %-36s %16" PRIu64 " %+14" PRId64 " %16" PRIu64, s->name, s->used_bytes,
                      (int64_t)(s->used_bytes - last), s->nvml_bytes);
+        if (s->least_bytes != s->most_bytes)
+            (void)printf("  (%" PRIu64 " to %" PRIu64 " over the ranks)", s->least_bytes,
+                         s->most_bytes);
+        (void)printf("\n");
         last = s->used_bytes;
     }
     for (int i = 0; i < r->n_rates; i++)
         (void)printf("  %-64s %12.4g a second\n", r->rates[i].name, r->rates[i].per_second);
     if (r->nccl_version)
-        (void)printf("  NCCL %d.%d.%d on %d GPUs\n", r->nccl_version / 10000,
-                     r->nccl_version / 100 % 100, r->nccl_version % 100, r->gpus);
+        (void)printf("  NCCL %d.%d.%d, %d rank%s, started by %s\n", r->nccl_version / 10000,
+                     r->nccl_version / 100 % 100, r->nccl_version % 100, r->n_ranks,
+                     r->n_ranks == 1 ? "" : "s", ranks()->world > 1 ? "mpirun" : "one process");
     else if (r->nccl_note[0])
         (void)printf("  NCCL: %s\n", r->nccl_note);
 }
@@ -201,10 +215,18 @@ int command_probe(const struct arguments *a)
 {
     struct probe_result r;
     struct device_facts facts;
-    if (probe_measure(&r, &facts, a->quick))
-        return complain(a->command, device_error(), EXIT_WORLD);
-    print(&r, &facts);
-    const int status = write_file(&r, &facts, a);
+    const int failed = probe_measure(&r, &facts, a->quick);
+    if (failed == PROBE_OTHERS_FAILED)
+        return EXIT_WORLD;
+    if (failed) {
+        const int status = complain(a->command, device_error(), EXIT_WORLD);
+        return failed == PROBE_FAILED_TOGETHER ? status : ranks_abort(status);
+    }
+    int status = EXIT_YES;
+    if (ranks()->rank == 0) {
+        print(&r, &facts);
+        status = write_file(&r, &facts, a);
+    }
     device_close();
     return status;
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Measure the card: what a process costs step by step, where cudaMalloc puts segments, how fast the
- * card is.
+ * card is, what NCCL takes.
  *
- * Rates: the median of repeated runs between two events, after warming up.
+ * Rates: the median of repeated runs between two events, after warming up. NCCL: all ranks under mpirun, a GPU each; else all GPUs of
+ * this process.
  */
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "device.h"
 #include "kernels.h"
-
+#include "nccl_calls.h"
 #include "probe.h"
+#include "ranks.h"
 
 static int check(cudaError_t status, const char *what)
 {
@@ -33,7 +35,7 @@ static int note_stage(struct probe_result *r, const char *name)
     struct probe_stage *stage = &r->stages[r->n_stages++];
     snprintf(stage->name, sizeof stage->name, "%s", name);
     stage->used_bytes = total_bytes - free_bytes;
-    if (device_nvml_used(&stage->nvml_bytes))
+    if (device_nvml_used(ranks()->local, &stage->nvml_bytes))
         stage->nvml_bytes = 0;
     return 0;
 }
@@ -138,10 +140,12 @@ static int measure_places(struct probe_result *r)
 
 struct timer {
     cudaEvent_t start, stop;
+    cudaStream_t stream; /* NULL: the default one */
 };
 
 static int timer_open(struct timer *t)
 {
+    t->stream = NULL;
     return check(cudaEventCreate(&t->start), "creating an event") ||
            check(cudaEventCreate(&t->stop), "creating an event");
 }
@@ -159,8 +163,8 @@ static int time_median(struct timer *t, int times, F call, double *milliseconds)
     times = std::min(times, 32);
     for (int i = -2; i < times; i++) {
         float elapsed = 0;
-        if (check(cudaEventRecord(t->start), "timing") || call() ||
-            check(cudaEventRecord(t->stop), "timing") ||
+        if (check(cudaEventRecord(t->start, t->stream), "timing") || call() ||
+            check(cudaEventRecord(t->stop, t->stream), "timing") ||
             check(cudaEventSynchronize(t->stop), "timing") ||
             check(cudaEventElapsedTime(&elapsed, t->start, t->stop), "timing"))
             return -1;
@@ -235,16 +239,21 @@ static int measure_gemm(struct probe_result *r, struct timer *t)
         const char *name;
         int dtype, tf32;
     } types[] = {{"fp32", K_F32, 0}, {"tf32", K_F32, 1}, {"bf16", K_BF16, 0}, {"fp16", K_F16, 0}};
-    static const int64_t sizes[] = {1024, 4096, 8192};
-    const uint64_t each = UINT64_C(8192) * 8192 * 4, memory = device_malloc(3 * each + (32 << 20));
-    int status = memory ? 0 : device_fail("no room on the GPU for 800 MiB");
+    static const int64_t sizes[][3] = {/* rows, columns of the factor between, columns */
+                                       {1024, 1024, 1024},
+                                       {4096, 4096, 4096},
+                                       {8192, 8192, 8192},
+                                       {8192, 768, 3072},
+                                       {2048, 768, 50257}};
+    const uint64_t each = UINT64_C(2048) * 50257 * 4, memory = device_malloc(3 * each + (32 << 20));
+    int status = memory ? 0 : device_fail("no room on the GPU for 1.2 GiB");
     for (size_t i = 0; i < 4 && !status; i++)
-        for (size_t s = 0; s < 3 && !status; s++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && !status; s++) {
             char *const data = (char *)(uintptr_t)memory;
-            const int64_t n = sizes[s];
-            const struct k_tensor a = matrix(data, types[i].dtype, n, n),
-                                  b = matrix(data + each, types[i].dtype, n, n),
-                                  c = matrix(data + 2 * each, types[i].dtype, n, n);
+            const int64_t rows = sizes[s][0], between = sizes[s][1], columns = sizes[s][2];
+            const struct k_tensor a = matrix(data, types[i].dtype, rows, between),
+                                  b = matrix(data + each, types[i].dtype, between, columns),
+                                  c = matrix(data + 2 * each, types[i].dtype, rows, columns);
             char name[64];
             double ms = 0;
             status = k_normal(&a, 1, 1) || k_normal(&b, 1, 2) ||
@@ -257,9 +266,14 @@ static int measure_gemm(struct probe_result *r, struct timer *t)
                                  &ms)
                          ? -1
                          : 0;
-            snprintf(name, sizeof name, "product %s %lld, operations", types[i].name, (long long)n);
+            if (rows == columns)
+                snprintf(name, sizeof name, "product %s %lld, operations", types[i].name,
+                         (long long)rows);
+            else
+                snprintf(name, sizeof name, "product %s %lldx%lldx%lld, operations", types[i].name,
+                         (long long)rows, (long long)between, (long long)columns);
             if (!status)
-                add_rate(r, name, 2.0 * (double)n * (double)n * (double)n, ms);
+                add_rate(r, name, 2.0 * (double)rows * (double)between * (double)columns, ms);
         }
     if (memory)
         device_free(memory);
@@ -267,42 +281,54 @@ static int measure_gemm(struct probe_result *r, struct timer *t)
 }
 
 /* This program's own kernel: what `train` runs, not what a framework would. */
-static int measure_attention(struct probe_result *r, struct timer *t)
+static int time_attention(struct probe_result *r, struct timer *t, int dtype, int64_t batch,
+                          int64_t heads, int64_t seq, int64_t dim)
 {
-    enum { BATCH = 4, HEADS = 16, SEQ = 1024, DIM = 64 };
-    const int64_t count = (int64_t)BATCH * HEADS * SEQ * DIM;
-    const uint64_t memory =
-        device_malloc((uint64_t)count * 2 * 5 + (uint64_t)BATCH * HEADS * SEQ * 4);
+    const int64_t count = batch * heads * seq * dim, size = dtype == K_F32 ? 4 : 2;
+    const uint64_t memory = device_malloc((uint64_t)(count * size * 4 + batch * heads * seq * 4));
     const struct k_attention rule = {0.125, 0, 1, 0};
     struct k_tensor part[4];
+    char name[80];
     double ms = 0;
-    int status = memory ? 0 : device_fail("no room on the GPU for 64 MiB");
+    int status = memory ? 0 : device_fail("no room on the GPU for an attention");
     for (int i = 0; i < 4; i++) {
-        const struct k_tensor p = {(char *)(uintptr_t)memory + (int64_t)i * count * 2,
-                                   K_BF16,
+        const struct k_tensor p = {(char *)(uintptr_t)memory + i * count * size,
+                                   dtype,
                                    4,
-                                   {BATCH, HEADS, SEQ, DIM},
-                                   {(int64_t)HEADS * SEQ * DIM, (int64_t)SEQ * DIM, DIM, 1}};
+                                   {batch, heads, seq, dim},
+                                   {heads * seq * dim, seq * dim, dim, 1}};
         part[i] = p;
         if (!status)
             status = k_normal(&part[i], 1, (uint64_t)i);
     }
-    const struct k_tensor lse = {(char *)(uintptr_t)memory + 4 * count * 2,
+    const struct k_tensor lse = {(char *)(uintptr_t)memory + 4 * count * size,
                                  K_F32,
                                  3,
-                                 {BATCH, HEADS, SEQ},
-                                 {(int64_t)HEADS * SEQ, SEQ, 1}};
+                                 {batch, heads, seq},
+                                 {heads * seq, seq, 1}};
     if (!status)
         status = time_median(
-            t, 5,
+            t, 3,
             [&] { return k_attention(&rule, &part[0], &part[1], &part[2], NULL, &part[3], &lse); },
             &ms);
+    snprintf(name, sizeof name,
+             "attention of this program, %s, causal, %lldx%lldx%lldx%lld, operations",
+             dtype == K_F32 ? "fp32" : "bf16", (long long)batch, (long long)heads, (long long)seq,
+             (long long)dim);
     if (!status)
-        add_rate(r, "attention of this program, bf16, causal, 4x16x1024x64, operations",
-                 2.0 * (double)count * SEQ, ms);
+        add_rate(r, name, 2.0 * (double)count * (double)seq, ms);
     if (memory)
         device_free(memory);
     return status;
+}
+
+static int measure_attention(struct probe_result *r, struct timer *t)
+{
+    return time_attention(r, t, K_BF16, 4, 16, 1024, 64) ||
+                   time_attention(r, t, K_BF16, 4, 8, 1024, 128) ||
+                   time_attention(r, t, K_F32, 4, 16, 1024, 64)
+               ? -1
+               : 0;
 }
 
 static int measure_rates(struct probe_result *r)
@@ -318,130 +344,205 @@ static int measure_rates(struct probe_result *r)
 
 /* ---- NCCL, if it is installed ---- */
 
-struct nccl {
-    void *library;
-    int (*version)(int *);
-    int (*init_all)(void **, int, const int *);
-    int (*all_reduce)(const void *, void *, size_t, int, int, void *, cudaStream_t);
-    int (*destroy)(void *);
-    int (*group_start)(void);
-    int (*group_end)(void);
-    const char *(*text)(int);
+enum { MOST_GPUS = 16, GROUP_BYTES = 64 << 20 };
+
+/* The ranks of a communicator that are in this process: one under mpirun, else one for each GPU. */
+struct group {
+    const struct nccl *nccl;
+    int first_card, n; /* cards of this process */
+    int first_rank, world;
+    void *comms[MOST_GPUS], *buffers[MOST_GPUS];
+    cudaStream_t streams[MOST_GPUS];
 };
 
-static bool open_nccl(struct nccl *n)
+static int use_card(const struct group *g, int i)
 {
-    n->library = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!n->library)
-        return false;
-    n->version = (int (*)(int *))dlsym(n->library, "ncclGetVersion");
-    n->init_all = (int (*)(void **, int, const int *))dlsym(n->library, "ncclCommInitAll");
-    n->all_reduce = (int (*)(const void *, void *, size_t, int, int, void *, cudaStream_t))dlsym(
-        n->library, "ncclAllReduce");
-    n->destroy = (int (*)(void *))dlsym(n->library, "ncclCommDestroy");
-    n->group_start = (int (*)(void))dlsym(n->library, "ncclGroupStart");
-    n->group_end = (int (*)(void))dlsym(n->library, "ncclGroupEnd");
-    n->text = (const char *(*)(int))dlsym(n->library, "ncclGetErrorString");
-    return n->version && n->init_all && n->all_reduce && n->destroy && n->group_start &&
-           n->group_end && n->text;
+    return check(cudaSetDevice(g->first_card + i), "choosing a GPU");
 }
 
-static int check_nccl(const struct nccl *n, int status, const char *what)
+/* Used bytes of every rank's card; the table shows this process's first. */
+static int note_group_stage(struct probe_result *r, const struct group *g, const char *what)
 {
-    return status == 0 ? 0 : device_fail("NCCL: %s: %s", what, n->text(status));
-}
-
-enum { MOST_GPUS = 8, NCCL_FLOAT = 7, NCCL_SUM = 0 };
-
-static int reduce(const struct nccl *n, int gpus, void *const *comms, void *const *buffers,
-                  cudaStream_t *streams, size_t count)
-{
-    int status = check_nccl(n, n->group_start(), "starting a group");
-    for (int i = 0; i < gpus && !status; i++)
-        status = check_nccl(n,
-                            n->all_reduce(buffers[i], buffers[i], count, NCCL_FLOAT, NCCL_SUM,
-                                          comms[i], streams[i]),
-                            "an all-reduce");
-    return n->group_end() || status ? -1 : 0;
-}
-
-static int measure_communicator(struct probe_result *r, const struct nccl *n, int gpus,
-                                const char *label)
-{
-    enum { BYTES = 64 << 20 };
-    void *comms[MOST_GPUS] = {}, *buffers[MOST_GPUS] = {};
-    cudaStream_t streams[MOST_GPUS] = {};
-    int devices[MOST_GPUS], status = 0;
-    char name[48];
-    for (int i = 0; i < gpus && !status; i++) {
-        devices[i] = i;
-        status = check(cudaSetDevice(i), "choosing a GPU") ||
-                 check(cudaMalloc(&buffers[i], BYTES), "64 MiB for an all-reduce") ||
-                 check(cudaMemset(buffers[i], 0, BYTES), "64 MiB for an all-reduce") ||
-                 check(cudaStreamCreate(&streams[i]), "creating a stream");
+    char name[64];
+    uint64_t used[2] = {UINT64_MAX, 0}; /* least, most */
+    for (int i = 0; i < g->n; i++) {
+        uint64_t free_bytes, total_bytes;
+        if (use_card(g, i) || device_wait() || device_memory(&free_bytes, &total_bytes))
+            return -1;
+        used[0] = std::min(used[0], total_bytes - free_bytes);
+        used[1] = std::max(used[1], total_bytes - free_bytes);
     }
-    (void)cudaSetDevice(0);
-    snprintf(name, sizeof name, "NCCL %s: 64 MiB buffer", label);
-    if (!status)
-        status = note_stage(r, name) ||
-                         check_nccl(n, n->init_all(comms, gpus, devices), "making a communicator")
+    if (use_card(g, 0))
+        return -1;
+    std::vector<uint64_t> all(2 * (size_t)ranks()->world);
+    ranks_gather(used, all.data(), sizeof used);
+    snprintf(name, sizeof name, "NCCL, %d rank%s: %s", g->world, g->world == 1 ? "" : "s", what);
+    if (note_stage(r, name))
+        return -1;
+    struct probe_stage *stage = &r->stages[r->n_stages - 1];
+    stage->least_bytes = *std::min_element(all.begin(), all.end());
+    stage->most_bytes = *std::max_element(all.begin(), all.end());
+    return 0;
+}
+
+static int open_cards(struct group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (use_card(g, i) || check(cudaFree(NULL), "a context on each GPU"))
+            return -1;
+    return use_card(g, 0);
+}
+
+static int open_buffers(struct group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (use_card(g, i) || check(cudaMalloc(&g->buffers[i], GROUP_BYTES), "64 MiB for NCCL") ||
+            check(cudaMemset(g->buffers[i], 0, GROUP_BYTES), "64 MiB for NCCL") ||
+            check(cudaStreamCreate(&g->streams[i]), "creating a stream"))
+            return -1;
+    return use_card(g, 0);
+}
+
+static int open_communicator(struct group *g)
+{
+    struct nccl_id id = {};
+    if (ranks()->rank == 0 && nccl_check(g->nccl->get_id(&id), "making an address for the ranks"))
+        return -1;
+    ranks_first(&id, sizeof id);
+    int status = nccl_check(g->nccl->group_start(), "starting a group");
+    for (int i = 0; i < g->n && !status; i++)
+        status = use_card(g, i) ||
+                         nccl_check(g->nccl->init_rank(&g->comms[i], g->world, id,
+                                                       g->first_rank + i),
+                                    "making a communicator")
                      ? -1
                      : 0;
-    snprintf(name, sizeof name, "NCCL %s: communicator", label);
+    const int ended = nccl_check(g->nccl->group_end(), "making a communicator");
+    return status || ended ? -1 : use_card(g, 0);
+}
+
+/* Calls of all ranks in this process, as one. */
+template <typename F> static int together(struct group *g, const char *what, F call)
+{
+    int status = nccl_check(g->nccl->group_start(), "starting a group");
+    for (int i = 0; i < g->n && !status; i++)
+        status = nccl_check(call(i), what);
+    const int ended = nccl_check(g->nccl->group_end(), what);
+    return status || ended ? -1 : 0;
+}
+
+static int all_reduce(struct group *g, size_t count)
+{
+    return together(g, "an all-reduce", [&](int i) {
+        return g->nccl->all_reduce(g->buffers[i], g->buffers[i], count, NCCL_FLOAT32, NCCL_SUM,
+                                   g->comms[i], g->streams[i]);
+    });
+}
+
+static int broadcast(struct group *g, size_t count)
+{
+    return together(g, "a broadcast", [&](int i) {
+        return g->nccl->broadcast(g->buffers[i], g->buffers[i], count, NCCL_FLOAT32, 0, g->comms[i],
+                                  g->streams[i]);
+    });
+}
+
+static int close_group(struct group *g)
+{
+    int status = 0;
+    for (int i = 0; i < g->n && !status; i++)
+        status = use_card(g, i) || device_wait() ||
+                         nccl_check(g->nccl->destroy(g->comms[i]), "closing a communicator") ||
+                         check(cudaStreamDestroy(g->streams[i]), "destroying a stream") ||
+                         check(cudaFree(g->buffers[i]), "cudaFree")
+                     ? -1
+                     : 0;
+    return status || use_card(g, 0) ? -1 : 0;
+}
+
+/* Bytes of the buffer that a second reduces; between the ranks of one process events of its first. */
+static int measure_all_reduce(struct probe_result *r, struct group *g)
+{
+    struct timer t;
+    char name[80];
+    double ms = 0;
+    if (g->world == 1)
+        return 0;
+    if (timer_open(&t))
+        return -1;
+    t.stream = g->streams[0];
+    const int status =
+        time_median(&t, 9, [&] { return all_reduce(g, GROUP_BYTES / sizeof(float)); }, &ms);
+    timer_close(&t);
+    snprintf(name, sizeof name, "NCCL, %d ranks: all-reduce of 64 MiB, bytes", g->world);
     if (!status)
-        status = note_stage(r, name) || reduce(n, gpus, comms, buffers, streams, 1024) ? -1 : 0;
-    snprintf(name, sizeof name, "NCCL %s: all-reduce of 4 KiB", label);
-    if (!status)
-        status =
-            note_stage(r, name) || reduce(n, gpus, comms, buffers, streams, BYTES / sizeof(float))
-                ? -1
-                : 0;
-    snprintf(name, sizeof name, "NCCL %s: all-reduce of 64 MiB", label);
-    if (!status)
-        status = note_stage(r, name);
-    for (int i = 0; i < gpus; i++) {
-        (void)cudaSetDevice(i);
-        (void)cudaDeviceSynchronize();
-        if (comms[i])
-            (void)n->destroy(comms[i]);
-        if (streams[i])
-            (void)cudaStreamDestroy(streams[i]);
-        (void)cudaFree(buffers[i]);
-    }
-    (void)cudaSetDevice(0);
-    snprintf(name, sizeof name, "NCCL %s: all given back", label);
-    return status ? status : note_stage(r, name);
+        add_rate(r, name, GROUP_BYTES, ms);
+    return status;
+}
+
+static int measure_group(struct probe_result *r, struct group *g)
+{
+    return open_cards(g) || note_group_stage(r, g, "a context each") || open_buffers(g) ||
+                   note_group_stage(r, g, "64 MiB buffer, stream") || open_communicator(g) ||
+                   note_group_stage(r, g, "communicator") || all_reduce(g, 1024) ||
+                   note_group_stage(r, g, "all-reduce of 4 KiB") ||
+                   all_reduce(g, GROUP_BYTES / sizeof(float)) ||
+                   note_group_stage(r, g, "all-reduce of 64 MiB") ||
+                   broadcast(g, GROUP_BYTES / sizeof(float)) ||
+                   note_group_stage(r, g, "broadcast of 64 MiB") || measure_all_reduce(r, g) ||
+                   close_group(g) || note_group_stage(r, g, "all given back")
+               ? -1
+               : 0;
 }
 
 static int measure_nccl(struct probe_result *r)
 {
-    struct nccl n = {};
-    if (!open_nccl(&n)) {
-        snprintf(r->nccl_note, sizeof r->nccl_note, "libnccl.so.2 was not found");
+    struct group g = {};
+    g.nccl = nccl_open();
+    if (!ranks_all(g.nccl != NULL)) {
+        snprintf(r->nccl_note, sizeof r->nccl_note, "%s", g.nccl ? "another rank has none" : device_error());
         return 0;
     }
-    if (check_nccl(&n, n.version(&r->nccl_version), "reading its version") ||
-        measure_communicator(r, &n, 1, "1 rank"))
-        return -1;
-    return r->gpus > 1 ? measure_communicator(r, &n, std::min(r->gpus, (int)MOST_GPUS), "all ranks")
-                       : 0;
+    const bool alone = ranks()->world == 1;
+    g.first_card = ranks()->local;
+    g.n = alone ? std::min(r->gpus, (int)MOST_GPUS) : 1;
+    g.first_rank = ranks()->rank;
+    g.world = alone ? g.n : ranks()->world;
+    r->nccl_version = g.nccl->version;
+    r->n_ranks = g.world;
+    return measure_group(r, &g);
 }
 
 /* ---- all of it ---- */
 
+/* The first rank's alone: together they would share the way to the host. */
+static int measure_rates_in_turn(struct probe_result *r)
+{
+    const int status = ranks()->rank == 0 ? measure_rates(r) : 0;
+    if (!ranks_all(status == 0))
+        return status ? status : device_fail("the first rank could not measure rates");
+    return ranks()->rank == 0 ? note_stage(r, "rates measured") : 0;
+}
+
+/* A context and what stands before it; every rank has its card, or none goes on. */
+static int open_card(struct probe_result *r, struct device_facts *facts)
+{
+    struct probe_stage *before = &r->stages[r->n_stages++];
+    snprintf(before->name, sizeof before->name, "before the context");
+    if (device_nvml_used(ranks()->local, &before->nvml_bytes))
+        before->nvml_bytes = 0;
+    return device_open(facts, ranks()->local) || note_stage(r, "context") ? -1 : 0;
+}
+
 int probe_measure(struct probe_result *r, struct device_facts *facts, int quick)
 {
     memset(r, 0, sizeof *r);
-    struct probe_stage *before = &r->stages[r->n_stages++];
-    snprintf(before->name, sizeof before->name, "before the context");
-    if (device_nvml_used(&before->nvml_bytes))
-        before->nvml_bytes = 0;
-    if (device_open(facts) || note_stage(r, "context"))
-        return -1;
+    const int status = open_card(r, facts);
+    if (!ranks_all(status == 0))
+        return status ? PROBE_FAILED_TOGETHER : PROBE_OTHERS_FAILED;
     r->gpus = device_count();
-    if (measure_process(r) || measure_places(r))
-        return -1;
-    if (!quick && (measure_rates(r) || note_stage(r, "rates measured") || measure_nccl(r)))
+    if (measure_process(r) || measure_places(r) || (!quick && measure_rates_in_turn(r)) ||
+        (!quick && measure_nccl(r)))
         return -1;
     k_gemm_close();
     return 0;

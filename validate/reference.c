@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "random.h"
+#include "ranks.h"
 
 struct job {
     const struct mp_program *p;
@@ -691,6 +692,22 @@ static bool update_scale(const struct job *j)
     return true;
 }
 
+/* ---- between ranks ---- */
+
+static bool all_reduce(const struct job *j)
+{
+    memcpy(j->out[0].v, j->in[0].v, (size_t)j->in[0].count * sizeof(double));
+    ranks_sum(j->out[0].v, (size_t)j->in[0].count);
+    return true;
+}
+
+static bool broadcast_first(const struct job *j)
+{
+    memcpy(j->out[0].v, j->in[0].v, (size_t)j->in[0].count * sizeof(double));
+    ranks_first(j->out[0].v, (size_t)j->in[0].count * sizeof(double));
+    return true;
+}
+
 /* ---- the table; what is not in it is pointwise ---- */
 
 static bool none(const struct job *j)
@@ -745,6 +762,8 @@ static const struct {
     {"clip_grad_norm_", clip},
     {"unscale_", unscale},
     {"update_scale_", update_scale},
+    {"all_reduce_", all_reduce},
+    {"broadcast_", broadcast_first},
 };
 
 bool reference_run(const struct mp_program *p, const struct mp_op_record *op,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "memory.h"
+#include "ranks.h"
 
 /* A block's pattern: wherever two blocks overlap, one of them would find the other's. */
 static int pattern(uint32_t id)
@@ -40,11 +41,13 @@ static int look_at_block(const struct memory *m, const struct mp_event *e)
     return 0;
 }
 
-static enum memplan_status run(struct memory *m, struct memplan_error *err)
+static enum memplan_status run(struct memory *m, struct mp_progress *progress,
+                               struct memplan_error *err)
 {
     const struct mp_program *p = &m->file->program;
     for (uint32_t i = 0; i < p->n_events; i++) {
         const struct mp_event *e = &p->events[i];
+        mp_progress_update(progress, i);
         if (e->kind == MP_EVENT_FREE && look_at_block(m, e))
             return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
         const enum memplan_status status = memory_event(m, i, err);
@@ -171,15 +174,19 @@ static int compare(const struct arguments *a, const struct device_facts *facts, 
     uint64_t total_bytes;
     if (device_memory(&c.free_bytes, &total_bytes))
         return complain(a->command, device_error(), EXIT_WORLD);
-    if (run(m, &err))
+    struct mp_progress progress;
+    mp_progress_start(&progress, "replay", m->file->program.n_events, !a->no_progress);
+    const enum memplan_status status = run(m, &progress, &err);
+    mp_progress_end(&progress);
+    if (status)
         return complain_error(a->command, &err);
     const uint64_t capacity = a->leave_bytes ? c.free_bytes : 0;
     if (memory_predict(m->file, a->cap_bytes, capacity, m->segments, m->n_segments, &same, &err))
         return complain_error(a->command, &err);
     c.equal = same_outcome(&m->outcome, &same);
-    const int status = report(a, facts, m->file, &c);
+    const int result = report(a, facts, m->file, &c);
     outcome_release(&same);
-    return status;
+    return result;
 }
 
 int command_replay(const struct arguments *a)
@@ -190,13 +197,18 @@ int command_replay(const struct arguments *a)
     struct memory m;
     uint64_t ballast;
     int status;
+    if (ranks()->world > 1)
+        return complain(a->command, "it runs on one GPU; start it without mpirun", EXIT_USAGE);
     if (mp_program_file_read(&file, a->program, &err))
         return complain_error(a->command, &err);
-    if (device_open(&facts) || fill_card(a->leave_bytes, &ballast)) {
+    if (device_open(&facts, 0) || fill_card(a->leave_bytes, &ballast)) {
         status = complain(a->command, device_error(), EXIT_WORLD);
     } else {
-        status = memory_open(&m, &file, a->cap_bytes, &err) ? complain_error(a->command, &err)
-                                                            : compare(a, &facts, &m);
+        m = (struct memory){.file = NULL};
+        status = (!a->leave_bytes && memory_room(&file, a->cap_bytes, &err)) ||
+                         memory_open(&m, &file, a->cap_bytes, &err)
+                     ? complain_error(a->command, &err)
+                     : compare(a, &facts, &m);
         memory_close(&m);
         if (ballast)
             device_free(ballast);

@@ -6,6 +6,10 @@
  * Compared: memory per phase with the prediction; with --check every operation's results with a
  * float64 reference; with --losses the loss of every micro-batch with the one that PyTorch recorded
  * from the same weights and tokens.
+ *
+ * A data-parallel program (data_parallel: ddp) runs as one process per GPU. Rank r of n takes batches
+ * r, n + r, 2 n + r, …: together they train as one process does that accumulates n micro-batches, so
+ * that its losses are those to compare with.
  */
 #include "commands.h"
 
@@ -16,6 +20,8 @@
 
 #include "base/file.h"
 #include "check.h"
+#include "collective.h"
+#include "ranks.h"
 
 static const double loss_tolerance = 1e-4;
 
@@ -213,11 +219,13 @@ static enum memplan_status run_op(struct training *t, uint32_t index, struct mem
     return status ? status : note_loss(t, &t->file.program.ops[index], err);
 }
 
-static enum memplan_status run(struct training *t, struct memplan_error *err)
+static enum memplan_status run_events(struct training *t, struct mp_progress *progress,
+                                      struct memplan_error *err)
 {
     const struct mp_program *p = &t->file.program;
     for (uint32_t i = 0; i < p->n_events && !t->memory.outcome.oom; i++) {
         const struct mp_event *e = &p->events[i];
+        mp_progress_update(progress, i);
         enum memplan_status status =
             e->kind == MP_EVENT_OP ? run_op(t, e->id, err) : memory_event(&t->memory, i, err);
         if (!status && e->kind == MP_EVENT_ALLOC && !t->memory.outcome.oom)
@@ -226,6 +234,19 @@ static enum memplan_status run(struct training *t, struct memplan_error *err)
             return status;
     }
     return memory_finish(&t->memory, err);
+}
+
+static enum memplan_status run(struct training *t, struct memplan_error *err)
+{
+    struct mp_progress progress;
+    mp_progress_start(&progress, "train", t->file.program.n_events,
+                      !t->a->no_progress && ranks()->rank == 0);
+    const enum memplan_status status = run_events(t, &progress, err);
+    mp_progress_end(&progress);
+    if (!status && t->memory.outcome.oom && ranks()->world > 1) /* the others wait for this one */
+        return mp_error_set(err, MEMPLAN_STATUS_IO, "out of memory at event %" PRIu32,
+                            t->memory.outcome.oom_event);
+    return status;
 }
 
 /* ---- the report ---- */
@@ -255,16 +276,24 @@ struct verdict {
     uint64_t predicted_used;
 };
 
+/* What a rank tells the first one. */
+struct rank_result {
+    bool memory, ops, losses;
+    double worst_loss, first_loss, last_loss;
+    uint64_t allocated, reserved, used;
+};
+
 static bool compare_losses(const struct training *t, double *worst)
 {
+    const size_t world = (size_t)ranks()->world, rank = (size_t)ranks()->rank;
     *worst = 0;
-    if (!t->expected)
+    if (!t->expected || t->memory.outcome.oom)
         return true;
-    if (t->expected->as.array.length != t->n_losses)
+    if (t->expected->as.array.length != t->n_losses * world)
         return false;
     for (size_t i = 0; i < t->n_losses; i++) {
         double expected;
-        if (!mp_value_number(t->expected->as.array.items[i], &expected))
+        if (!mp_value_number(t->expected->as.array.items[i * world + rank], &expected))
             return false;
         const double difference = fabs(expected - t->losses[i]);
         if (!(difference <= *worst))
@@ -279,27 +308,36 @@ static bool judged(const struct training *t)
     return strcmp(header_text(&t->file, "run.precision"), "fp32") == 0;
 }
 
+/* What the card loses beside the allocator: the probe's context, and between ranks NCCL. */
+static uint64_t outside(const struct training *t)
+{
+    const uint64_t context = header_uint(&t->file, "gpu.context_bytes"),
+                   together = header_uint(&t->file, "predicted.context_bytes");
+    return header_uint(&t->file, "gpu.unavailable_bytes") +
+           (together > context ? together - context : 0);
+}
+
 static enum memplan_status judge(const struct training *t, struct verdict *v,
                                  struct memplan_error *err)
 {
     const struct outcome *o = &t->memory.outcome;
     const enum memplan_status status =
-        memory_predict(&t->file, 0, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
+        memory_predict(&t->file, t->a->cap_bytes, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
     if (status)
         return status;
-    v->memory = o->oom == v->same.oom && o->requested == v->same.requested &&
+    v->memory = o->oom == v->same.oom && (!o->oom || o->oom_event == v->same.oom_event) &&
+                o->requested == v->same.requested &&
                 o->allocated == v->same.allocated && o->reserved == v->same.reserved;
     v->ops = check_passed(&t->check);
     v->losses = compare_losses(t, &v->worst_loss) || !judged(t);
-    v->predicted_used = header_uint(&t->file, "gpu.unavailable_bytes") +
-                        header_uint(&t->file, "predicted.reserved_bytes");
+    v->predicted_used = outside(t) + header_uint(&t->file, "predicted.reserved_bytes");
     return MEMPLAN_STATUS_OK;
 }
 
 static void print_phases(const struct training *t)
 {
     const struct outcome *o = &t->memory.outcome;
-    const uint64_t context = header_uint(&t->file, "gpu.unavailable_bytes");
+    const uint64_t context = outside(t);
     (void)printf("  %-14s %15s %9s %15s %9s %15s %9s\n", "phase", "allocated", "error", "reserved",
                  "error", "card", "error");
     for (uint32_t i = 0; i < o->n_phases; i++) {
@@ -347,7 +385,22 @@ static void print_report(const struct training *t, const struct verdict *v)
         (void)printf("  PyTorch's losses differ by at most %.2e%s\n", v->worst_loss,
                      judged(t) ? (v->losses ? "" : "  FAILED") : " (not judged: not fp32)");
     if (o->oom)
-        (void)printf("  OUT OF MEMORY at event %" PRIu32 "\n", o->oom_event);
+        (void)printf("  OUT OF MEMORY at event %" PRIu32 "%s\n", o->oom_event,
+                     v->memory ? ", as predicted" : "");
+}
+
+static void print_ranks(const struct training *t, const struct rank_result *all)
+{
+    (void)printf("  %-6s %15s %15s %15s  %-9s %-18s %s\n", "rank", "allocated", "reserved", "card",
+                 "memory", "losses", t->expected ? "PyTorch's differ by" : "");
+    for (int i = 0; i < ranks()->world; i++) {
+        (void)printf("  %-6d %15" PRIu64 " %15" PRIu64 " %15" PRIu64 "  %-9s %.6f, %.6f", i,
+                     all[i].allocated, all[i].reserved, all[i].used,
+                     all[i].memory ? "equal" : "NOT equal", all[i].first_loss, all[i].last_loss);
+        if (t->expected)
+            (void)printf(" %.2e%s", all[i].worst_loss, all[i].losses ? "" : "  FAILED");
+        (void)printf("%s\n", all[i].ops ? "" : "  operations FAILED");
+    }
 }
 
 static void write_phases(struct mp_json_writer *w, const struct training *t)
@@ -394,7 +447,36 @@ static void write_losses(struct mp_json_writer *w, const struct training *t,
     mp_json_double(w, "worst_loss_difference", v->worst_loss);
 }
 
-static int write_report(const struct training *t, const struct verdict *v)
+static void write_kernels(struct mp_json_writer *w)
+{
+    const struct k_launches *launches;
+    const int n = k_launches(&launches);
+    mp_json_object(w, "kernel_launches");
+    for (int i = 0; i < n; i++)
+        mp_json_uint(w, launches[i].kernel, launches[i].n);
+    mp_json_end_object(w);
+}
+
+static void write_ranks(struct mp_json_writer *w, const struct rank_result *all)
+{
+    mp_json_array(w, "ranks");
+    for (int i = 0; i < ranks()->world; i++) {
+        mp_json_object(w, NULL);
+        mp_json_int(w, "rank", i);
+        mp_json_uint(w, "allocated_bytes", all[i].allocated);
+        mp_json_uint(w, "reserved_bytes", all[i].reserved);
+        mp_json_uint(w, "device_used_bytes", all[i].used);
+        mp_json_bool(w, "equal_at_same_addresses", all[i].memory);
+        mp_json_double(w, "first_loss", all[i].first_loss);
+        mp_json_double(w, "last_loss", all[i].last_loss);
+        mp_json_double(w, "worst_loss_difference", all[i].worst_loss);
+        mp_json_end_object(w);
+    }
+    mp_json_end_array(w);
+}
+
+static int write_report(const struct training *t, const struct verdict *v,
+                        const struct rank_result *all)
 {
     const struct outcome *o = &t->memory.outcome;
     struct mp_strbuf out = MP_STRBUF_INIT;
@@ -420,6 +502,9 @@ static int write_report(const struct training *t, const struct verdict *v)
     if (t->a->check)
         write_ops(&w, &t->check);
     write_losses(&w, t, v);
+    write_kernels(&w);
+    if (ranks()->world > 1)
+        write_ranks(&w, all);
     mp_json_end_object(&w);
     mp_strbuf_addch(&out, '\n');
     const int status = write_output(t->a, &out);
@@ -429,54 +514,142 @@ static int write_report(const struct training *t, const struct verdict *v)
 
 /* ---- the command ---- */
 
+static struct rank_result own_result(const struct training *t, const struct verdict *v)
+{
+    return (struct rank_result){
+        .memory = v->memory,
+        .ops = v->ops,
+        .losses = v->losses,
+        .worst_loss = v->worst_loss,
+        .first_loss = t->n_losses ? t->losses[0] : 0,
+        .last_loss = t->n_losses ? t->losses[t->n_losses - 1] : 0,
+        .allocated = t->memory.outcome.allocated,
+        .reserved = t->memory.outcome.reserved,
+        .used = t->memory.peak_used,
+    };
+}
+
+/* The first rank speaks for all. */
+static int report(const struct training *t, const struct verdict *v)
+{
+    const int world = ranks()->world;
+    const struct rank_result own = own_result(t, v);
+    struct rank_result *const all = calloc((size_t)world, sizeof *all);
+    if (!all)
+        return ranks_abort(complain(t->a->command, "out of memory on the host", EXIT_WORLD));
+    ranks_gather(&own, all, sizeof own);
+    bool good = !t->memory.outcome.oom || t->a->cap_bytes;
+    for (int i = 0; i < world; i++)
+        good = good && all[i].memory && all[i].ops && all[i].losses;
+    int status = EXIT_YES;
+    if (ranks()->rank == 0) {
+        print_report(t, v);
+        if (world > 1)
+            print_ranks(t, all);
+        status = write_report(t, v, all);
+    }
+    free(all);
+    return status ? status : good ? EXIT_YES : EXIT_NO;
+}
+
 static int conclude(struct training *t)
 {
     struct verdict v = {.memory = false};
     struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
     if (judge(t, &v, &err))
-        return complain_error(t->a->command, &err);
-    print_report(t, &v);
-    const int status = write_report(t, &v);
+        return ranks_abort(complain_error(t->a->command, &err));
+    const int status = report(t, &v);
     outcome_release(&v.same);
-    return status                                                    ? status
-           : v.memory && v.ops && v.losses && !t->memory.outcome.oom ? EXIT_YES
-                                                                     : EXIT_NO;
+    return status;
+}
+
+static bool reduces(const struct training *t)
+{
+    return strcmp(header_text(&t->file, "run.data_parallel"), "ddp") == 0 &&
+           strcmp(header_text(&t->file, "run.collectives"), "none") != 0;
+}
+
+/* Are there as many processes as the program has ranks? */
+static enum memplan_status check_ranks(const struct training *t, struct memplan_error *err)
+{
+    const char *const kind = header_text(&t->file, "run.data_parallel");
+    const int world = ranks()->world,
+              wanted = reduces(t) ? (int)header_uint(&t->file, "run.world") : 1;
+    if (*kind && strcmp(kind, "none") != 0 && strcmp(kind, "ddp") != 0)
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                            "data_parallel: %s has no kernels between ranks, only ddp has; replay "
+                            "runs the program's memory",
+                            kind);
+    if (world == wanted)
+        return t->a->start && world > 1
+                   ? mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                  "--start: one process writes it; start it without mpirun")
+                   : MEMPLAN_STATUS_OK;
+    return mp_error_set(
+        err, MEMPLAN_STATUS_INPUT,
+        "the program is for %d rank%s, and %d process%s started; a build with MPI=1 runs it with "
+        "`mpirun -n %d memplan-validate train`",
+        wanted, wanted == 1 ? "" : "s", world, world == 1 ? " was" : "es were", wanted);
+}
+
+static enum memplan_status read_inputs(struct training *t, struct memplan_error *err)
+{
+    const enum memplan_status status = read_losses(t, err);
+    return status ? status : read_weights(t, err);
+}
+
+static enum memplan_status open_card(struct training *t, struct memplan_error *err)
+{
+    if (device_open(&t->facts, ranks()->local) || k_gemm_open() || k_warm())
+        return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
+    enum memplan_status status = memory_room(&t->file, t->a->cap_bytes, err);
+    if (!status)
+        status = memory_open(&t->memory, &t->file, t->a->cap_bytes, err);
+    if (!status)
+        status = executor_open(&t->executor, &t->memory, err);
+    return status ? status : read_inputs(t, err);
+}
+
+/* All ranks come this far, or none goes on: each that has a reason says it. */
+static int open_together(struct training *t)
+{
+    struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
+    enum memplan_status status = mp_program_file_read(&t->file, t->a->program, &err);
+    if (!status)
+        status = check_ranks(t, &err);
+    if (!status)
+        status = open_card(t, &err);
+    const int result = status ? complain_error(t->a->command, &err) : EXIT_YES;
+    return ranks_all(!status) || status ? result : EXIT_WORLD;
 }
 
 static int train(struct training *t)
 {
     struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
-    if (device_open(&t->facts) || k_gemm_open() || k_warm())
-        return complain(t->a->command, device_error(), EXIT_WORLD);
-    enum memplan_status status = memory_open(&t->memory, &t->file, t->a->cap_bytes, &err);
-    if (!status)
-        status = executor_open(&t->executor, &t->memory, &err);
+    int result = open_together(t);
+    if (result)
+        return result;
     check_init(&t->check, &t->executor);
-    if (!status)
-        status = read_losses(t, &err);
-    if (!status)
-        status = read_weights(t, &err);
-    if (!status)
-        status = t->a->start ? write_start(t, &err) : run(t, &err);
-    const int result = status        ? complain_error(t->a->command, &err)
-                       : t->a->start ? EXIT_YES
-                                     : conclude(t);
-    check_release(&t->check);
-    executor_close(&t->executor);
-    memory_close(&t->memory);
-    k_gemm_close();
-    device_close();
+    if (reduces(t) && collective_open())
+        return ranks_abort(complain(t->a->command, device_error(), EXIT_WORLD));
+    if (t->a->start ? write_start(t, &err) : run(t, &err))
+        return ranks_abort(complain_error(t->a->command, &err));
+    result = t->a->start ? EXIT_YES : conclude(t);
+    if (collective_close())
+        return ranks_abort(complain(t->a->command, device_error(), EXIT_WORLD));
     return result;
 }
 
 int command_train(const struct arguments *a)
 {
     struct training t = {.a = a, .weights = MP_STRBUF_INIT};
-    struct memplan_error err = {.status = MEMPLAN_STATUS_OK};
-    if (mp_program_file_read(&t.file, a->program, &err))
-        return complain_error(a->command, &err);
     mp_arena_init(&t.arena);
     const int status = train(&t);
+    check_release(&t.check);
+    executor_close(&t.executor);
+    memory_close(&t.memory);
+    k_gemm_close();
+    device_close();
     mp_strbuf_release(&t.weights);
     mp_arena_release(&t.arena);
     free(t.losses);

@@ -111,7 +111,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
         m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->position_ids = mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64);
     mp_record(rt, "arange", MP_NO_TENSORS, MP_TENSORS(m->position_ids), MP_NO_ATTRIBUTES);
-    mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64); /* token_type_ids */
+    mp_record_fill(rt, mp_buffer(rt, MP_SHAPE(1, c->positions), MP_I64), 0); /* token_type_ids */
     if (!m->positions)
         m->positions = mp_parameter(rt, net, "position_embeddings", MP_SHAPE(c->positions, h));
     m->blocks = mp_runtime_alloc(rt, (size_t)c->n_blocks * sizeof *m->blocks);

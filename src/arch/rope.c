@@ -228,13 +228,15 @@ void mp_rope_new(struct mp_runtime *rt, const struct mp_net *net,
         rope->frequencies = mp_buffer(rt, half, MP_F32);
         record_frequencies(rt, net, rope->frequencies);
         rope->original = mp_buffer(rt, half, MP_F32);
+        record_frequencies(rt, net, rope->original);
         return;
     }
     rt->category = MP_CATEGORY_BUFFER;
     rope->frequencies = mp_buffer_register(rt, mp_take(rt, compute(rt, config->type, dim / 2)));
     record_frequencies(rt, net, rope->frequencies);
-    rope->original = mp_buffer(rt, half, MP_F32);       /* original_inv_freq, a clone */
-    mp_driver_event(rt, MP_DRIVER_ASSERTIONS, 0);       /* one of those kernels */
+    rope->original = mp_buffer(rt, half, MP_F32); /* original_inv_freq */
+    mp_record_copy(rt, "clone", rope->frequencies, rope->original);
+    mp_driver_event(rt, MP_DRIVER_ASSERTIONS, 0); /* one of those kernels */
     mp_discard(rt, compute(rt, config->type, dim / 2)); /* _init_weights computes it once more */
     rt->category = MP_CATEGORY_TEMPORARY;
 }

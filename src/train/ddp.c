@@ -147,6 +147,7 @@ static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_te
             bucket->n_parameters++;
         }
         bucket->contents = mp_take(rt, mp_empty(rt, MP_SHAPE(elements), dtype));
+        elements = 0;
         for (int i = 0; i < n; i++) {
             if (bucket_of[i] != b)
                 continue;
@@ -154,6 +155,8 @@ static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_te
             slot->bucket = b;
             slot->view = mp_take(rt, mp_alias(rt, bucket->contents, order[i]->shape,
                                               order[i]->stride, bucket->contents));
+            slot->view->offset = elements;
+            elements += mp_numel(order[i]);
         }
     }
     rt->category = category;

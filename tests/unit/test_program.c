@@ -119,6 +119,10 @@ static const char *const specs[] = {
     "{" GPT2_DDP ", \"ddp\": {\"no_sync\": true}, \"accumulate\": 2}",
     "{" GPT2_DDP ", \"ddp\": {\"compression\": \"fp16\"}}",
     "{" GPT2_DDP ", \"collectives\": \"none\"}",
+    "{" BERT ", \"gpu\": \"H200-141G\", \"seq\": 32, \"data_parallel\": \"ddp\", \"world\": 2}",
+    "{" LLAMA ", \"gpu\": \"H200-141G\", \"seq\": 32, \"data_parallel\": \"ddp\", \"world\": 2}",
+    "{" LLAMA ", \"gpu\": \"H200-141G\", \"seq\": 32, \"data_parallel\": \"ddp\", \"world\": 2, "
+             "\"init_device\": \"cpu\"}",
 };
 
 static void write_and_read(const char *spec)
@@ -280,6 +284,32 @@ START_TEST(ddp_reduces_every_gradient)
 }
 END_TEST
 
+/* Gradients lie side by side in their bucket, and are all there when it is reduced. */
+START_TEST(ddp_fills_its_buckets)
+{
+    write_and_read(reducing[_i]);
+    const struct mp_program *p = &file.program;
+    uint64_t *filled = mp_arena_calloc(&arena, p->n_allocs + 1, sizeof *filled);
+    uint64_t *ends = mp_arena_calloc(&arena, p->n_allocs + 1, sizeof *ends);
+    int n_reduced = 0;
+    for (uint32_t n = 0; n < p->n_ops; n++) {
+        const struct mp_op_record *op = &p->ops[n];
+        const struct mp_op_tensor *t = mp_op_output(p, op, 0);
+        if (strcmp(op->op, "mul") == 0 && mp_op_number(p, op, "number", 0) == 0.5 && t) {
+            filled[t->storage] += (uint64_t)elements(t);
+            ends[t->storage] =
+                MP_MAX(ends[t->storage], (uint64_t)t->offset + (uint64_t)elements(t));
+        } else if (strcmp(op->op, "all_reduce_") == 0 && filled[t->storage]) {
+            ck_assert_uint_eq(filled[t->storage], (uint64_t)elements(t));
+            ck_assert_uint_eq(ends[t->storage], (uint64_t)elements(t));
+            filled[t->storage] = ends[t->storage] = 0;
+            n_reduced++;
+        }
+    }
+    ck_assert_int_ge(n_reduced, 3);
+}
+END_TEST
+
 static const struct {
     const char *text, *message;
 } bad[] = {
@@ -324,6 +354,7 @@ Suite *suite_program(void)
     tcase_add_test(files, attributes_are_the_real_ones);
     tcase_add_test(files, recomputation_draws_the_same_numbers);
     tcase_add_loop_test(files, ddp_reduces_every_gradient, 0, MP_ARRAY_LEN(reducing));
+    tcase_add_loop_test(files, ddp_fills_its_buckets, 0, MP_ARRAY_LEN(reducing));
     tcase_add_loop_test(files, refuses_with_the_reason, 0, MP_ARRAY_LEN(bad));
     suite_add_tcase(suite, files);
     return suite;
