@@ -80,7 +80,7 @@ failed=$((failed + ${line%% failed*}))
 fails() {
     wanted=$1 text=$2
     shift 2
-    timeout 60 "$@" >"$work/out" 2>"$work/err"
+    timeout 60 "$@" >"$work/out" 2>"$work/err" </dev/null
     code=$?
     lines=$(grep -c "$text" "$work/err")
     if [ $code -eq "$wanted" ] && [ "$lines" -eq "${times:-1}" ]; then
@@ -123,8 +123,7 @@ fails 2 'the program is for 2 ranks, and 1 process was started' "$VALIDATE" trai
 ranks() {
     n=$1
     shift
-    # shellcheck disable=SC2086
-    "$MPIRUN" --allow-run-as-root --oversubscribe ${mpi_more:-} -n "$n" "$VALIDATE-mpi" "$@"
+    "$MPIRUN" --allow-run-as-root --oversubscribe -n "$n" "$VALIDATE-mpi" "$@" </dev/null
 }
 
 # ddp NAME MODEL OPTION...

@@ -18,7 +18,7 @@ enum { EXIT_YES = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_WORLD = 3 };
 struct arguments {
     const char *command, *program, *output, *weights, *losses, *start, *name;
     uint64_t cap_bytes, leave_bytes;
-    bool check, quick, no_progress;
+    bool check, quick, plain, no_progress;
 };
 
 int command_probe(const struct arguments *a);

@@ -531,6 +531,8 @@ static int gemm(const struct call *c, const struct k_tensor *a, const struct k_t
     void *workspace = known ? (void *)(uintptr_t)memory_address(c->x->memory, storage) : NULL;
     if (a->n < 2 || b->n < 2)
         return device_fail("a matrix product: its tensors are no matrices");
+    if (c->x->plain)
+        return k_gemm_plain(a, b, o, added);
     return k_gemm(a, b, o, added, c->x->tf32, workspace,
                   known ? c->x->memory->file->bytes[storage] : 0);
 }

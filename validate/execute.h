@@ -14,6 +14,7 @@ struct executor {
     const struct mp_program *program;
     bool *written; /* by storage id: something has been written to it */
     bool tf32;
+    bool plain; /* no cuBLAS */
     const float
         *weights; /* of all parameters, one after another; NULL: as the program initialises them */
     uint64_t n_weights, next_weight;

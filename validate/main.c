@@ -41,6 +41,7 @@ static const char help[] =
     "  --start PREFIX   write what training starts from, to PREFIX.weights and PREFIX.tokens.json, "
     "and stop\n"
     "  --no-progress    no progress line on a terminal\n"
+    "  --plain-products matrix products by a kernel of its own, not cuBLAS\n"
     "  --check          compare every operation with a float64 reference on the host\n";
 
 int complain(const char *command, const char *text, int status)
@@ -137,6 +138,8 @@ static int parse(struct arguments *a, int argc, char **argv)
             a->check = true;
         else if (strcmp(argv[i], "--quick") == 0)
             a->quick = true;
+        else if (strcmp(argv[i], "--plain-products") == 0)
+            a->plain = true;
         else if (strcmp(argv[i], "--no-progress") == 0)
             a->no_progress = true;
         else if (argv[i][0] != '-' && !a->program)

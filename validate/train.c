@@ -607,6 +607,7 @@ static enum memplan_status open_card(struct training *t, struct memplan_error *e
         status = memory_open(&t->memory, &t->file, t->a->cap_bytes, err);
     if (!status)
         status = executor_open(&t->executor, &t->memory, err);
+    t->executor.plain = t->a->plain;
     return status ? status : read_inputs(t, err);
 }
 

@@ -64,16 +64,14 @@ def make_optimizer(torch, run, params):
 
 
 def load_weights(torch, model, path):
-    values = array.array("f")
     with open(path, "rb") as file:
-        values.frombytes(file.read())
-    flat, at = torch.tensor(values), 0
+        flat, at = torch.frombuffer(bytearray(file.read()), dtype=torch.float32), 0
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(flat[at:at + parameter.numel()].view(parameter.shape))
             at += parameter.numel()
-    if at != len(values):
-        raise SystemExit("%s: %d values for %d parameters" % (path, len(values), at))
+    if at != flat.numel():
+        raise SystemExit("%s: %d values for %d parameters" % (path, flat.numel(), at))
 
 
 def save_weights(model, path):
@@ -136,7 +134,7 @@ def record(torch, transformers, program, folder, device):
     out = os.path.join(folder, os.path.splitext(os.path.basename(program))[0])
     torch.manual_seed(0)
     if device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = run["tf32"]
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = run["tf32"]
     model = build_model(torch, transformers, run, device)
     if os.path.exists(out + ".weights"):
         load_weights(torch, model, out + ".weights")
@@ -145,7 +143,8 @@ def record(torch, transformers, program, folder, device):
     data = batches(torch, run, out, device)
     losses = train(torch, run, model, data, device)
     with open(out + ".writing", "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "device": device, "run": run, "losses": losses,
+        where = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+        json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "device": where, "run": run, "losses": losses,
                    "tokens": [ids.flatten().tolist() for ids in data]}, file)
         file.write("\n")
     os.replace(out + ".writing", out + ".losses.json")

@@ -5,7 +5,8 @@
  * torch makes 32 streams per priority when the first side stream is asked for, by NCCL's process group or by FSDP2. NCCL's kernels share
  * the reservation for local memory with those of the model: together they take less than apart. Both were measured on an H200
  * (tests/data/parallel: 1,681,915,904 bytes outside the allocator with DDP, 1,677,721,600 with FSDP2, 868,220,928 with FSDP2 and no NCCL,
- * 794,820,608 on one GPU).
+ * 794,820,608 on one GPU). memplan-validate has one stream, and kernels too small to share anything
+ * (validate/results/gpu/h200-probe-ranks.json: 397,410,304 bytes of NCCL stay when the communicator is gone).
  */
 #include "plan/collectives.h"
 
@@ -48,7 +49,8 @@ enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_c
     *c = (struct mp_collectives){0};
     if (run->parallel == MP_PARALLEL_NONE)
         return MEMPLAN_STATUS_OK;
-    c->stream_bytes = STREAM_POOL_BYTES;
+    const bool torch = !run->profile->validate;
+    c->stream_bytes = torch ? STREAM_POOL_BYTES : 0;
     if (!run->no_collectives) {
         enum memplan_status status = predict(run, false, &without, err);
         if (!status)
@@ -56,7 +58,7 @@ enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_c
         if (status)
             return status;
         const uint64_t process = mp_nccl_process_bytes(collectives_of(run));
-        c->process_bytes = process - MP_MIN(process, SHARED_KERNEL_BYTES);
+        c->process_bytes = process - (torch ? MP_MIN(process, SHARED_KERNEL_BYTES) : 0);
         c->buffer_bytes = without.high_bytes;
         c->low_bytes = without.low_bytes;
         c->high_bytes = MP_MAX(without.high_bytes, with.high_bytes);

@@ -46,8 +46,9 @@ const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *nam
     const struct mp_value *const loop = mp_value_get(found.value, "loop");
     int kind = 0;
     if (loop != NULL)
-        (void)mp_problems_choice(&problems, "loop", loop, "script|trainer", &kind);
+        (void)mp_problems_choice(&problems, "loop", loop, "script|trainer|validate", &kind);
     profile->trainer = kind == 1;
+    profile->validate = kind == 2;
     for (size_t i = 0; i < found.value->as.object.length; i++) {
         const struct mp_member *const member = &found.value->as.object.members[i];
         bool is_known = member->key[0] == '_';

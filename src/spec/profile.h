@@ -12,7 +12,8 @@ struct mp_profile {
     const char *description; /* "transformers 5.17 on PyTorch 2.11, CUDA 13.0, cuDNN 9.19" */
     const char *torch, *transformers, *cuda, *cudnn; /* versions as text */
     int torch_version;                               /* 211 */
-    bool trainer; /* "loop": "trainer": transformers' Trainer runs the loop, not a script of one's own */
+    /* "loop": a script of one's own, transformers' Trainer, or memplan-validate, which has no torch */
+    bool trainer, validate;
 };
 
 const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *name_or_path,
