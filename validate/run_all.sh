@@ -24,7 +24,12 @@ started=$(date +%s)
 
 # ---- models: small enough to be quick; dropout is off where its random numbers would differ from PyTorch's ----
 
-model() { printf '%s\n' "$2" >"$WORK/$1.json"; }
+# Results have them in full, not the names of files that are gone.
+: >"$WORK/models.sed"
+model() {
+    printf '%s\n' "$2" >"$WORK/$1.json"
+    printf '%s\n' "s#\"model\": \"$WORK/$1.json\"#\"model\": $2#" >>"$WORK/models.sed"
+}
 dry='"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0'
 model gpt2-dry "{\"model_type\": \"gpt2\", $dry}"
 model gpt2-wet '{"model_type": "gpt2"}'
@@ -61,7 +66,7 @@ validate() {
     timeout "$ONE" ${LAUNCH:-} "$VALIDATE" "$command" "$WORK/$name.jsonl" "$@" -o "$result" >"$WORK/$name.out" 2>&1 </dev/null
     code=$?
     [ $code -eq 0 ] || { fail; echo "   $command $name $*: exit status $code"; tail -n 3 "$WORK/$name.out"; }
-    [ -s "$result" ] && sed "s#$WORK/##g; s#$OUT/##g" "$result" >>"$results.${part_of:-all}"
+    [ -s "$result" ] && sed -f "$WORK/models.sed" -e "s#$WORK/##g; s#$OUT/##g" "$result" >>"$results.${part_of:-all}"
     rm -f "$result"
 }
 
@@ -184,6 +189,8 @@ d-llama-amp-checkpoint llama-small --batch 4 --seq 256 --precision amp-bf16 --ch
 END
 }
 
+about() { echo "# validate/run_all.sh, $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1), $(date -u +%F)"; }
+
 # sanitize NAME TOOL PRODUCTS
 sanitize() {
     log=$WORK/$1-$2-$3.log plain=
@@ -264,6 +271,7 @@ for part in $PARTS; do
         wait
         together_in "$OUT/$NAME-sanitizer.txt"
         {
+            about
             compute-sanitizer --version | tail -n 1
             cat "$WORK"/s-*-memcheck-*.json | grep -o '"kernel_launches": {[^}]*}' | grep -o '[a-z_]*_kernel' | sort -u | tr '\n' ' ' |
                 sed 's/^/kernels launched: /'
@@ -335,7 +343,7 @@ for part in $PARTS; do
         GPU=$card MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE OUT=$OUT/$NAME-losses.jsonl "$here/losses/run" || fail
         ;;
     failures)
-        rm -f "$OUT/$NAME-failures.txt"
+        about >"$OUT/$NAME-failures.txt"
         program f-small tiny-gpt2 --batch 1 --seq 16 --iterations 1
         program f-middle gpt2-dry --batch 2 --seq 128 --precision fp32 --iterations 1
         "$MEMPLAN" fit --no-advice --gpu B200-180G --framework validate --model gpt2-xl --batch 16 --seq 1024 --checkpoint none \
@@ -378,8 +386,8 @@ for part in $PARTS; do
         LAUNCH="$MPIRUN -n 2" validate train "$OUT/$NAME-operations-ranks.jsonl" d-check --check
         together_in "$OUT/$NAME-operations-ranks.jsonl"
         MPIRUN=$MPIRUN MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE OUT=$OUT/$NAME-losses-ranks.jsonl "$here/losses/run" ranks || fail
-        rm -f "$OUT/$NAME-failures-ranks.txt"
         saved=$NAME NAME=$NAME-ranks
+        about >"$OUT/$NAME-failures.txt"
         # shellcheck disable=SC2086
         {
             fails $MPIRUN -n 3 "$VALIDATE" train "$WORK/d-three.jsonl"
