@@ -993,6 +993,8 @@ void mp_allocator_driver_event(struct mp_allocator *a, unsigned event, uint64_t 
 {
     if (a->placement.kind == MP_PLACE_PROCESS)
         (void)mp_heap_driver_event(&a->heap, (enum mp_driver_event)event, bytes);
+    else if (a->placement.kind == MP_PLACE_LOADED)
+        (void)mp_heap_nccl_event(&a->heap, (enum mp_driver_event)event);
 }
 
 void mp_allocator_empty_cache(struct mp_allocator *a)

@@ -85,8 +85,18 @@ struct mp_block {
 
 /* Where new segments lie. */
 struct mp_placement {
-    /* PROCESS: the model with the driver's own pieces; tell it of mp_allocator_driver_event()s */
-    enum { MP_PLACE_MODEL, MP_PLACE_RECORDED, MP_PLACE_CALLBACK, MP_PLACE_PROCESS } kind;
+    /*
+     * PROCESS: the model with the driver's own pieces in torch's process; LOADED: likewise, in one
+     * that has loaded its kernels before the first segment (memplan-validate). Tell them of
+     * mp_allocator_driver_event()s.
+     */
+    enum {
+        MP_PLACE_MODEL,
+        MP_PLACE_RECORDED,
+        MP_PLACE_CALLBACK,
+        MP_PLACE_PROCESS,
+        MP_PLACE_LOADED
+    } kind;
     /* RECORDED: addresses of the segment_alloc and segment_map events, in order; then the model
      * takes over. */
     const uint64_t *recorded;

@@ -414,8 +414,55 @@ bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint
     case MP_DRIVER_NCCL: return start_nccl(heap);
     case MP_DRIVER_QUIET_GROUP: return give_lone_gap(heap, PROCESS_GROUP_GAP);
     case MP_DRIVER_STREAM_POOL: return take_pages(heap, STREAMS_OF_A_PRIORITY);
+    case MP_DRIVER_NCCL_RANKS:
+    case MP_DRIVER_NCCL_REDUCE:
+    case MP_DRIVER_NCCL_BROADCAST: break; /* not known */
     }
     return true;
+}
+
+/* ---- NCCL beside kernels that have been loaded ---- */
+
+/*
+ * Measured with memplan-validate on two ranks, NCCL 2.28.9 (tests/data/parallel/segments-two-ranks.txt): each new kind of NCCL's
+ * kernels wants more local memory. The driver makes a larger pool, and what the one before held comes free as a hole. The first
+ * reduction also makes buffers, 24 MiB in each of 14 chunks far below everything else.
+ */
+#define NCCL_BUFFERS (UINT64_C(1) << 34)
+#define NCCL_BUFFER_BYTES (24 * MP_MIB)
+enum { NCCL_BUFFER_CHUNKS = 14 };
+
+/* A pool, and what else the driver puts into its chunk. */
+static bool grow_pool(struct mp_heap *heap, uint64_t bytes, uint64_t beside)
+{
+    const uint64_t before = heap->pool;
+    heap->pool = mp_heap_take(heap, bytes);
+    if (!heap->pool || (beside && !mp_heap_take(heap, beside)))
+        return false;
+    if (before)
+        mp_heap_give(heap, before);
+    return !heap->failed;
+}
+
+static bool make_buffers(struct mp_heap *heap)
+{
+    for (uint64_t i = 0; i < NCCL_BUFFER_CHUNKS; i++)
+        if (!add_chunk(heap, NCCL_BUFFERS + i * MP_HEAP_CHUNK_BYTES, MP_HEAP_CHUNK_BYTES,
+                       NCCL_BUFFER_BYTES))
+            return false;
+    return true;
+}
+
+bool mp_heap_nccl_event(struct mp_heap *heap, enum mp_driver_event event)
+{
+    switch (event) {
+    case MP_DRIVER_NCCL_RANKS: /* before it, what is left of a chunk of the context: 22 MiB */
+        return mp_heap_take(heap, 10 * MP_MIB) && grow_pool(heap, 504 * MP_MIB, 8 * MP_MIB);
+    case MP_DRIVER_NCCL_REDUCE:
+        return make_buffers(heap) && grow_pool(heap, 690 * MP_MIB, 10 * MP_MIB);
+    case MP_DRIVER_NCCL_BROADCAST: return grow_pool(heap, 694 * MP_MIB, 0);
+    default: return true;
+    }
 }
 
 /* ---- looking at it ---- */

@@ -46,6 +46,7 @@ struct mp_heap {
     size_t n_gaps, cap_gaps;
     struct mp_heap_range *used; /* what was handed out and not given back; unordered */
     size_t n_used, cap_used;
+    uint64_t pool;   /* where the driver has its local memory, once NCCL has made it larger */
     uint64_t bottom; /* nothing below it was ever taken, or all of it was given back */
     bool failed;
 };
@@ -58,6 +59,8 @@ void mp_heap_init(struct mp_heap *heap, uint64_t top);
  */
 bool mp_heap_init_process(struct mp_heap *heap);
 bool mp_heap_driver_event(struct mp_heap *heap, enum mp_driver_event event, uint64_t bytes); /* bytes: of a cuBLAS handle */
+/** The same in a process that had loaded its kernels before; only NCCL's events do something. */
+bool mp_heap_nccl_event(struct mp_heap *heap, enum mp_driver_event event);
 void mp_heap_release(struct mp_heap *heap);
 /** An address for bytes (> 0), or 0: no address space left, or (heap->failed) host memory
  * exhausted. */

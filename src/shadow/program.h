@@ -46,6 +46,9 @@ enum mp_driver_event {
     MP_DRIVER_NCCL,            /* NCCL starts: its kernels fill all holes */
     MP_DRIVER_QUIET_GROUP,     /* a process group that moves nothing is opened */
     MP_DRIVER_STREAM_POOL,     /* torch makes its pool of side streams */
+    MP_DRIVER_NCCL_RANKS,      /* a communicator of several ranks is made */
+    MP_DRIVER_NCCL_REDUCE,     /* it reduces for the first time */
+    MP_DRIVER_NCCL_BROADCAST,  /* it broadcasts for the first time */
 };
 
 /* What a storage is for. Every live byte has one, so the parts at any moment add up to the whole. */

@@ -258,6 +258,8 @@ static void broadcast_coalesced(struct mp_runtime *rt, struct mp_tensor *const *
         if (in_flight[b % 2])
             mp_storage_unref(rt, in_flight[b % 2]);
         in_flight[b % 2] = n_tensors > 1 ? mp_storage_new(rt, bytes) : NULL;
+        if (reduces)
+            mp_driver_event(rt, MP_DRIVER_NCCL_BROADCAST, 0);
         for (int i = 0; reduces && i < n; i++)
             if (bucket_of[i] == b)
                 mp_record(rt, "broadcast_", MP_TENSORS(tensors[i]), MP_TENSORS(tensors[i]),

@@ -9,15 +9,18 @@
 /*
  * init_process_group(); dist.barrier(); dist.all_reduce(torch.ones(1 << 20)): the barrier's tensor lives as long as the group.
  * A process group that moves nothing has no barrier. Filling that tensor is the first thing the GPU runs. What NCCL's start takes beside
- * it was logged for one rank (validate/results/driver, ddp-* and zero1-*).
+ * it in torch's process was logged for one rank (validate/results/driver, ddp-* and zero1-*), in memplan-validate's for two.
  */
 void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
 {
     if (run->parallel == MP_PARALLEL_NONE)
         return;
     const enum mp_category category = rt->category;
+    const bool several = run->world > 1 && !run->no_collectives;
     rt->category = MP_CATEGORY_COMMUNICATION;
     rt->op = "init_process_group";
+    if (several)
+        mp_driver_event(rt, MP_DRIVER_NCCL_RANKS, 0);
     if (!run->no_collectives) {
         mp_storage_new(rt, 1);
         mp_scratch(rt, 4);
@@ -32,6 +35,8 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
         mp_driver_event(rt, MP_DRIVER_NCCL, 0);
         mp_record(rt, "all_reduce_", MP_TENSORS(ones), MP_TENSORS(ones), MP_NO_ATTRIBUTES);
     }
+    if (several)
+        mp_driver_event(rt, MP_DRIVER_NCCL_REDUCE, 0);
     mp_tensor_unref(rt, ones);
     rt->category = category;
 }
