@@ -106,9 +106,9 @@ int collective_all_reduce(const struct k_tensor *t)
     const int type = dtype_of(t);
     if (!comm || !dense(t) || type < 0)
         return device_fail("all_reduce: no communicator, or a tensor that NCCL does not take");
-    return nccl_check(nccl_open()->all_reduce(t->data, t->data, (size_t)elements(t), type, NCCL_SUM,
-                                              comm, NULL),
-                      "an all-reduce");
+    return nccl_check(
+        nccl_open()->all_reduce(t->data, t->data, (size_t)elements(t), type, NCCL_SUM, comm, NULL),
+        "an all-reduce");
 }
 
 int collective_broadcast(const struct k_tensor *t)

@@ -125,7 +125,7 @@ int device_open(struct device_facts *facts, int index)
     if (status != cudaSuccess || n == 0)
         return explain_missing(status == cudaSuccess ? cudaErrorNoDevice : status);
     if (index >= n)
-        return device_too_few(index, n);
+        return device_too_few(n);
     status = cudaSetDevice(index);
     if (status == cudaSuccess)
         status = cudaFree(NULL); /* the context, if choosing has not made it */

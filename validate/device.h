@@ -34,7 +34,7 @@ int device_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * built_with: CUDA releases, 13000 for 13.0, driver 0 where there is none.
  */
 int device_missing(int status, int driver, int built_with, const char *text);
-int device_too_few(int wanted, int count);
+int device_too_few(int count);
 
 /** Card number `index` of those that CUDA shows: creates the context. */
 int device_open(struct device_facts *facts, int index);

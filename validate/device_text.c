@@ -9,19 +9,19 @@ int device_missing(int status, int driver, int built_with, const char *text)
     if (driver == 0)
         return device_fail("no NVIDIA driver on this machine; a GPU and its driver are needed");
     if (status == INSUFFICIENT_DRIVER || driver / 1000 < built_with / 1000)
-        return device_fail("the driver is for CUDA %d.%d, older than CUDA %d.%d, which this program "
-                           "was built with; update the driver, or build with an older CUDA Toolkit",
-                           driver / 1000, driver % 1000 / 10, built_with / 1000,
-                           built_with % 1000 / 10);
+        return device_fail(
+            "the driver is for CUDA %d.%d, older than CUDA %d.%d, which this program "
+            "was built with; update the driver, or build with an older CUDA Toolkit",
+            driver / 1000, driver % 1000 / 10, built_with / 1000, built_with % 1000 / 10);
     if (status == NO_DEVICE)
         return device_fail("no GPU that CUDA can use; check nvidia-smi and CUDA_VISIBLE_DEVICES");
     return device_fail("no GPU that CUDA can use: %s; check nvidia-smi and CUDA_VISIBLE_DEVICES",
                        text);
 }
 
-int device_too_few(int wanted, int count)
+int device_too_few(int count)
 {
-    return device_fail("rank %d of this host has no GPU of its own: CUDA sees %d; start one process "
-                       "for each GPU (mpirun --map-by ppr:%d:node)",
-                       wanted, count, count);
+    return device_fail("this rank has no GPU of its own: CUDA shows %d on this host; start one "
+                       "process for each (mpirun --map-by ppr:%d:node)",
+                       count, count);
 }

@@ -153,8 +153,7 @@ static int parse(struct arguments *a, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     struct arguments a = {.command = argc > 1 ? argv[1] : ""};
-    const bool asked =
-        argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    const bool asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     const int status = asked ? 0 : parse(&a, argc, argv);
     if (status)
         return status;

@@ -171,21 +171,23 @@ enum memplan_status memory_room(const struct mp_program_file *file, uint64_t lim
     if (device_memory(&free_bytes, &total_bytes))
         return mp_error_set(err, MEMPLAN_STATUS_IO, "%s", device_error());
     if (oom && oom->kind == MP_BOOLEAN && oom->as.boolean && !limit)
-        return mp_error_set(err, MEMPLAN_STATUS_IO,
-                            "the job does not fit on %s: so fit predicts; --cap BYTES runs it up to "
-                            "the request that fails",
-                            header_text(file, "gpu.name"));
+        return mp_error_set(
+            err, MEMPLAN_STATUS_IO,
+            "the job does not fit on %s: so fit predicts; --cap BYTES runs it up to "
+            "the request that fails",
+            header_text(file, "gpu.name"));
     if (needed <= free_bytes)
         return MEMPLAN_STATUS_OK;
     if (needed + context > total_bytes)
         return mp_error_set(err, MEMPLAN_STATUS_IO,
-                            "the card is too small: it has %" PRIu64 " bytes, the job needs %" PRIu64
-                            " and %" PRIu64 " for the process; plan it for this card (fit --gpu), "
+                            "the card is too small: it has %" PRIu64
+                            " bytes, the job needs %" PRIu64 " and %" PRIu64
+                            " for the process; plan it for this card (fit --gpu), "
                             "or --cap BYTES runs it up to the request that fails",
                             total_bytes, needed, context);
     return mp_error_set(err, MEMPLAN_STATUS_IO,
-                        "other processes fill the card: the job needs %" PRIu64
-                        " bytes, %" PRIu64 " of %" PRIu64
+                        "other processes fill the card: the job needs %" PRIu64 " bytes, %" PRIu64
+                        " of %" PRIu64
                         " are free; wait for them or choose another card (CUDA_VISIBLE_DEVICES)",
                         needed, free_bytes, total_bytes);
 }

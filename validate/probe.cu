@@ -192,7 +192,8 @@ static int measure_copies(struct probe_result *r, struct timer *t)
     void *host = NULL;
     double ms = 0;
     int status = a && b ? check(cudaMallocHost(&host, bytes / 4), "pinned host memory")
-                        : device_fail("no room on the GPU for 2 GiB");
+                        : device_fail("no room on the GPU for 2 GiB to copy: another process "
+                                      "fills the card; probe --quick needs 36 MiB");
     if (!status)
         status = device_memset(a, 1, bytes) || device_memset(b, 2, bytes) ? -1 : 0;
     if (!status)
@@ -246,7 +247,9 @@ static int measure_gemm(struct probe_result *r, struct timer *t)
                                        {8192, 768, 3072},
                                        {2048, 768, 50257}};
     const uint64_t each = UINT64_C(2048) * 50257 * 4, memory = device_malloc(3 * each + (32 << 20));
-    int status = memory ? 0 : device_fail("no room on the GPU for 1.2 GiB");
+    int status = memory ? 0
+                        : device_fail("no room on the GPU for 1.2 GiB to multiply: another process "
+                                      "fills the card; probe --quick needs 36 MiB");
     for (size_t i = 0; i < 4 && !status; i++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && !status; s++) {
             char *const data = (char *)(uintptr_t)memory;
@@ -411,10 +414,9 @@ static int open_communicator(struct group *g)
     ranks_first(&id, sizeof id);
     int status = nccl_check(g->nccl->group_start(), "starting a group");
     for (int i = 0; i < g->n && !status; i++)
-        status = use_card(g, i) ||
-                         nccl_check(g->nccl->init_rank(&g->comms[i], g->world, id,
-                                                       g->first_rank + i),
-                                    "making a communicator")
+        status = use_card(g, i) || nccl_check(g->nccl->init_rank(&g->comms[i], g->world, id,
+                                                                 g->first_rank + i),
+                                              "making a communicator")
                      ? -1
                      : 0;
     const int ended = nccl_check(g->nccl->group_end(), "making a communicator");
@@ -471,8 +473,8 @@ static int measure_all_reduce(struct probe_result *r, struct group *g)
     if (timer_open(&t))
         return -1;
     t.stream = g->streams[0];
-    const int status =
-        time_median(&t, 9, [&] { return all_reduce(g, GROUP_BYTES / sizeof(float)); }, &ms);
+    const int status = time_median(
+        &t, 9, [&] { return all_reduce(g, GROUP_BYTES / sizeof(float)); }, &ms);
     timer_close(&t);
     snprintf(name, sizeof name, "NCCL, %d ranks: all-reduce of 64 MiB, bytes", g->world);
     if (!status)
@@ -500,7 +502,8 @@ static int measure_nccl(struct probe_result *r)
     struct group g = {};
     g.nccl = nccl_open();
     if (!ranks_all(g.nccl != NULL)) {
-        snprintf(r->nccl_note, sizeof r->nccl_note, "%s", g.nccl ? "another rank has none" : device_error());
+        snprintf(r->nccl_note, sizeof r->nccl_note, "%s",
+                 g.nccl ? "another rank has none" : device_error());
         return 0;
     }
     const bool alone = ranks()->world == 1;

@@ -23,7 +23,8 @@ struct probe_stage {
     char name[48];
     uint64_t used_bytes; /* total minus free */
     uint64_t nvml_bytes; /* of the card, by NVML; 0: unknown */
-    uint64_t least_bytes, most_bytes; /* over the cards of all ranks; 0: only this one was looked at */
+    uint64_t least_bytes,
+        most_bytes; /* over the cards of all ranks; 0: only this one was looked at */
 };
 
 struct probe_place {
@@ -45,8 +46,8 @@ struct probe_result {
     int n_rates;
     int nccl_version;    /* 22809 for 2.28.9; 0: not installed */
     char nccl_note[160]; /* why it was not measured */
-    int gpus;    /* that CUDA shows this process */
-    int n_ranks; /* of the communicator that was measured */
+    int gpus;            /* that CUDA shows this process */
+    int n_ranks;         /* of the communicator that was measured */
 };
 
 /*

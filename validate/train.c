@@ -321,13 +321,13 @@ static enum memplan_status judge(const struct training *t, struct verdict *v,
                                  struct memplan_error *err)
 {
     const struct outcome *o = &t->memory.outcome;
-    const enum memplan_status status =
-        memory_predict(&t->file, t->a->cap_bytes, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
+    const enum memplan_status status = memory_predict(
+        &t->file, t->a->cap_bytes, 0, t->memory.segments, t->memory.n_segments, &v->same, err);
     if (status)
         return status;
     v->memory = o->oom == v->same.oom && (!o->oom || o->oom_event == v->same.oom_event) &&
-                o->requested == v->same.requested &&
-                o->allocated == v->same.allocated && o->reserved == v->same.reserved;
+                o->requested == v->same.requested && o->allocated == v->same.allocated &&
+                o->reserved == v->same.reserved;
     v->ops = check_passed(&t->check);
     v->losses = compare_losses(t, &v->worst_loss) || !judged(t);
     v->predicted_used = outside(t) + header_uint(&t->file, "predicted.reserved_bytes");
