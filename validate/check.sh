@@ -48,6 +48,7 @@ job gpt2-fp32 gpt2 --gpu $h --precision fp32
 job gpt2-amp gpt2 --gpu $h --precision amp-bf16
 job gpt2-fp16 gpt2 --gpu $h --precision amp-fp16 --clip-grad-norm
 job gpt2-fused gpt2 --gpu $h --precision amp-fp16 --optimizer adamw-fused
+job gpt2-clip-bf16 gpt2 --gpu $h --precision bf16 --clip-grad-norm
 job gpt2-eager gpt2 --gpu $h --precision bf16 --attention eager --accumulate 2
 job gpt2-padded gpt2 --gpu $h --precision amp-bf16 --attention-mask=padded --clip-grad-norm
 job gpt2-checkpoint gpt2 --gpu $h --precision fp32 --checkpoint full

@@ -669,18 +669,27 @@ static int sgd(const struct call *c)
                  number(c, "momentum", 0), (int)integer(c, "first", 0));
 }
 
+/* The norm is summed in float32, also where it is a half in the end. */
+static int norm_of_inputs(const struct call *c, const struct k_tensor *total)
+{
+    struct k_tensor sum = *total;
+    if ((total->dtype != K_F32 && k_scratch(&sum)) || k_fill(&sum, 0))
+        return -1;
+    for (uint32_t i = 0; i < c->op->n_inputs; i++) {
+        const struct k_tensor g = in(c, i);
+        if (k_add_squares(&g, &sum))
+            return -1;
+    }
+    if (k_sqrt_inplace(&sum))
+        return -1;
+    return total->dtype == K_F32 ? 0 : k_unary(K_COPY, &sum, total, 0);
+}
+
 static int clip(const struct call *c)
 {
     const uint32_t n = c->op->n_inputs;
     const struct k_tensor total = out(c, n);
-    if (!total.data || k_fill(&total, 0))
-        return -1;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct k_tensor g = in(c, i);
-        if (k_add_squares(&g, &total))
-            return -1;
-    }
-    if (k_sqrt_inplace(&total))
+    if (!total.data || norm_of_inputs(c, &total))
         return -1;
     for (uint32_t i = 0; i < n; i++) {
         const struct k_tensor g = in(c, i);

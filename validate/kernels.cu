@@ -1124,11 +1124,32 @@ KERNEL void add_squares_kernel(struct k_tensor g, float *total, int64_t n)
     if (lane() == 0)
         add_to(total, (float)sum);
 }
+
+#ifdef __CUDACC__
+__device__ float scratch;
+#else
+static float scratch;
+#endif
+
+int k_scratch(struct k_tensor *number)
+{
+    *number = k_tensor();
+    number->dtype = K_F32;
+#ifdef __CUDACC__
+    const cudaError_t status = cudaGetSymbolAddress(&number->data, scratch);
+    if (status != cudaSuccess)
+        return device_fail("cudaGetSymbolAddress: %s", cudaGetErrorString(status));
+#else
+    number->data = &scratch;
+#endif
+    return 0;
+}
+
 int k_add_squares(const struct k_tensor *g, const struct k_tensor *total)
 {
     enum { PER_THREAD = 64 };
     if (total->dtype != K_F32)
-        return device_fail("clip_grad_norm_: the norm is not float32, which has no kernel");
+        return device_fail("a sum of squares: it is not float32");
     return LAUNCH(add_squares_kernel, numel(g) / PER_THREAD, *g, (float *)total->data, numel(g));
 }
 

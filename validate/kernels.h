@@ -129,6 +129,8 @@ int k_adamw(const struct k_adamw *a, const struct k_tensor *p, const struct k_te
             const struct k_tensor *m, const struct k_tensor *v, const struct k_tensor *found_inf);
 int k_sgd(const struct k_tensor *p, const struct k_tensor *g, const struct k_tensor *momentum,
           const struct k_tensor *found_inf, double lr, double factor, int first);
+/** A float32 of the program's own, 0-d: for what a job has no memory for. */
+int k_scratch(struct k_tensor *number);
 /** total += sum of squares (total: float32, 0-d). */
 int k_add_squares(const struct k_tensor *g, const struct k_tensor *total);
 /** g *= min(1, max_norm / (total + eps)), total being the norm; and total = sqrt(total). */

@@ -6,12 +6,13 @@
 #
 # Losses are compared with those that PyTorch recorded (losses/run). A card with 80 GB or more is needed, and no other process on
 # it while probe, replay and train look at its memory. PARTS picks some: probe replay train check limits sanitizer losses failures, and
-# with two GPUs, a build with MPI=1 and mpirun: ranks. JOBS=N runs those that do not look at the card N at a time.
+# with two GPUs, a build with MPI=1 and mpirun: ranks. PARTS="random" runs COUNT jobs chosen from SEED, with RANKS=2 data-parallel. JOBS=N runs those that do not look at the card N at a time.
 set -u
 here=$(dirname "$0")
 : "${MEMPLAN:=$here/../memplan}" "${VALIDATE:=$here/memplan-validate}" "${OUT:=.}" "${NAME:=gpu}"
 : "${WORK:=$(mktemp -d)}" "${PARTS:=probe replay train check limits sanitizer losses failures}"
 : "${ONE:=60}" # seconds that one job may take
+: "${SEED:=81}" "${COUNT:=30}" "${RANKS:=1}"
 : "${JOBS:=1}" "${PYTHON:=python3}" "${MPIRUN:=mpirun}"
 : "${STARTS:=}" # folder with losses that train_reference.py recorded for jobs of `train`
 mkdir -p "$WORK" "$OUT"
@@ -216,6 +217,21 @@ limits() {
     done
 }
 
+# Run specs of choose.py as programs for this card: ids in $WORK/random-jobs.
+random_jobs() {
+    more=
+    [ "$RANKS" -gt 1 ] && more=", \"data_parallel\": \"ddp\", \"world\": $RANKS"
+    "$PYTHON" "$here/choose.py" runs --seed "$SEED" --count "$COUNT" --largest-gib 6 | grep -v expandable_segments >"$WORK/random.jsonl"
+    sed 's/^{"id": "\([^"]*\)".*/\1/' "$WORK/random.jsonl" >"$WORK/random-jobs"
+    while read -r name; do
+        grep "^{\"id\": \"$name\"" "$WORK/random.jsonl" |
+            sed "s/^{\"id\": \"[^\"]*\", \"run\": //; s/}, \"expect_bytes\": [0-9]*}\$/$more}/; s/\"hf\"/\"validate\"/; s#\"H200-141G\"#\"$gpu\"#" \
+                >"$WORK/$name.json"
+        "$MEMPLAN" fit --no-advice --run "$WORK/$name.json" --program "$WORK/$name.jsonl" >"$WORK/$name.fit" 2>&1 &
+    done <"$WORK/random-jobs"
+    wait
+}
+
 # fails COMMAND...: what it says and how it ends, into h200-failures.txt
 fails() {
     started_one=$(date +%s)
@@ -341,6 +357,26 @@ for part in $PARTS; do
         card=$gpu
         [ -s "$gpu" ] || card=H200-141G
         GPU=$card MEMPLAN=$MEMPLAN VALIDATE=$VALIDATE OUT=$OUT/$NAME-losses.jsonl "$here/losses/run" || fail
+        ;;
+    random) # trained where every operation has a kernel, else replayed
+        random_jobs
+        results=$OUT/$NAME-random$([ "$RANKS" -gt 1 ] && echo -ranks).jsonl
+        [ "$RANKS" -gt 1 ] && LAUNCH="$MPIRUN -n $RANKS"
+        while read -r name; do
+            code=0
+            # shellcheck disable=SC2086
+            timeout "$ONE" ${LAUNCH:-} "$VALIDATE" train "$WORK/$name.jsonl" -o "$WORK/result" >"$WORK/$name.out" 2>&1 </dev/null || code=$?
+            if [ $code -eq 2 ]; then
+                grep -m 1 memplan-validate "$WORK/$name.out" | sed "s#$WORK/##g; s/^/   $name: /"
+                LAUNCH='' validate replay "$results" "$name"
+            elif [ -s "$WORK/result" ]; then
+                sed "s#$WORK/##g; s#$OUT/##g" "$WORK/result" >>"$results.all"
+            fi
+            [ $code -eq 0 ] || [ $code -eq 2 ] || { fail; echo "   train $name: exit status $code"; tail -n 3 "$WORK/$name.out"; }
+            rm -f "$WORK/result"
+        done <"$WORK/random-jobs"
+        LAUNCH=''
+        together_in "$results"
         ;;
     failures)
         about >"$OUT/$NAME-failures.txt"

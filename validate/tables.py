@@ -152,6 +152,27 @@ def ranks(prefix, memplan):
     train(prefix, memplan, "-train-ranks.jsonl")
 
 
+def random(prefix, memplan):
+    for file in ("-random.jsonl", "-random-ranks.jsonl"):
+        results = lines(prefix + file)
+        headers = predictions(memplan, os.path.dirname(prefix), results)
+        head("job", "run", "operations or requests", "reserved, measured", "allocated, error", "reserved, error", "card, error", "same addresses")
+        exact, close, trained = 0, 0, 0
+        for result, header in zip(results, headers):
+            measured, fit, is_train = result["measured"], header["predicted"], result["command"] == "train"
+            used = predicted_used(header)
+            equal = result["equal_at_same_addresses"] if is_train else result["equal"]
+            exact += fit["allocated_bytes"] == measured["allocated_bytes"] and fit["reserved_bytes"] == measured["reserved_bytes"]
+            trained += is_train
+            close += is_train and abs(used / measured["device_used_bytes"] - 1) <= 0.01
+            row(result["program"].removesuffix(".jsonl"), result["command"], "{:,}".format(result["operations_run" if is_train else "requests"]),
+                "{:,}".format(measured["reserved_bytes"]), percent(fit["allocated_bytes"], measured["allocated_bytes"]),
+                percent(fit["reserved_bytes"], measured["reserved_bytes"]),
+                percent(used, measured["device_used_bytes"]) if is_train else "", "equal" if equal else "NOT equal")
+        print("\n%d of %d exact in allocated and reserved bytes; the card within 1 %% in %d of %d that were trained.\n"
+              % (exact, len(results), close, trained))
+
+
 def operations(prefix, _):
     types = {}
     for file in ("-operations.jsonl", "-operations-ranks.jsonl"):
@@ -181,7 +202,7 @@ def losses(prefix, _):
     print()
 
 
-TABLES = {f.__name__: f for f in (probe, replay, limits, train, phases, ranks, operations, losses)}
+TABLES = {f.__name__: f for f in (probe, replay, limits, train, phases, ranks, random, operations, losses)}
 
 
 def main():
