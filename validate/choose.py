@@ -3,6 +3,7 @@
 """Choose what to measure: writes run specs for measure.py or cases for operators.py to standard output.
 
   choose.py runs --seed 1 --count 130     random models, shapes and options of all families
+  choose.py parts --seed 1 --count 48     parts of blocks recomputed, blocks on the host
   choose.py caps MEASURED --seed 1        measured runs again, under caps near what they needed
   choose.py batches --seed 1 --count 6    jobs under a cap, for measure.py --max-batch
   choose.py kernels                       attention kernels forced one by one, masks, windows, other corner cases
@@ -156,6 +157,48 @@ def choose_runs(r, count, smallest, largest, prefix):
         if smallest <= rough <= largest:
             lines.append({"id": "%s-%03d-%s" % (prefix, len(lines), family), "run": run,
                           "expect_bytes": 2 * GIB + rough * 3 // 2})
+    return lines
+
+
+# Parts of blocks, blocks on the host
+
+PART_FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "bert", "mistral")
+
+
+def some(r, layers):
+    return sorted(r.sample(layers, r.randint(1, len(layers)))) if layers else []
+
+
+def choose_for_blocks(r, kind, n):
+    """The values of `checkpoint` and `offload` of one run."""
+    everyone = list(range(n))
+    chosen = r.choice(("all", some(r, everyone), {"every": 2}, {"first": r.randint(1, n)}))
+    if kind in ("attention", "mlp"):
+        return {kind: chosen}, "none"
+    if kind == "both":
+        return {"attention": chosen, "mlp": some(r, everyone)}, "none"
+    if kind == "offload":
+        return "none", {"layers": chosen} if isinstance(chosen, list) else chosen
+    parts = {name: [] for name in ("layers", "attention", "mlp", "offload", "kept")}
+    for layer in everyone:
+        parts[r.choice(tuple(parts))].append(layer)
+    checkpoint = {name: parts[name] for name in ("layers", "attention", "mlp") if parts[name]}
+    return checkpoint or "none", {"layers": parts["offload"]} if parts["offload"] else "none"
+
+
+def choose_parts(r, count, smallest, largest):
+    kinds = ("attention", "mlp", "offload", "both", "mixed", "offload")
+    lines = []
+    while len(lines) < count:
+        family, kind = PART_FAMILIES[len(lines) // len(kinds) % len(PART_FAMILIES)], kinds[len(lines) % len(kinds)]
+        run = make_run(r, family)
+        n = run["model"].get("n_layer") or run["model"]["num_hidden_layers"]
+        rough = rough_bytes(run)
+        if not smallest <= rough <= largest or n > 10:
+            continue
+        run.pop("use_cache", None)
+        run["checkpoint"], run["offload"] = choose_for_blocks(r, kind, n)
+        lines.append({"id": "%s-%02d-%s" % (kind, len(lines), family), "run": run, "expect_bytes": 2 * GIB + rough * 3 // 2})
     return lines
 
 
@@ -438,7 +481,7 @@ def choose_huge():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("runs", "caps", "batches", "kernels", "operators", "huge", "shared"))
+    parser.add_argument("what", choices=("runs", "parts", "caps", "batches", "kernels", "operators", "huge", "shared"))
     parser.add_argument("measured", nargs="?", help="for caps: measured runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=24)
@@ -449,6 +492,8 @@ def main():
     if arguments.what == "runs":
         lines = choose_runs(r, arguments.count, int(arguments.smallest_gib * GIB), int(arguments.largest_gib * GIB),
                             "r%d" % arguments.seed)
+    elif arguments.what == "parts":
+        lines = choose_parts(r, arguments.count, int(arguments.smallest_gib * GIB), int(arguments.largest_gib * GIB))
     elif arguments.what == "caps":
         lines = choose_caps(r, arguments.measured, arguments.count)
     elif arguments.what == "batches":

@@ -37,6 +37,7 @@ DEFAULTS = {
     "tf32": False,
     "attention": "sdpa",
     "checkpoint": "none",
+    "offload": "none",
     "optimizer": "adamw-foreach",
     "accumulate": 1,
     "iterations": 3,
@@ -205,15 +206,19 @@ def build_model(torch, run):
     if get(run, "lora"):
         model = add_adapters(model, get(run, "lora"))
     checkpoint = get(run, "checkpoint")
-    if checkpoint != "none":
+    blocks = {key: value for key, value in checkpoint.items() if key not in ("attention", "mlp")} if isinstance(checkpoint, dict) else {}
+    if checkpoint != "none" and (blocks or not isinstance(checkpoint, dict)):
         reentrant = checkpoint == "full-reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    if isinstance(checkpoint, dict):
-        from transformers.modeling_layers import GradientCheckpointingLayer
-
-        layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if blocks:
+        layers = variants.blocks_of(model)
+        chosen = variants.select_layers(blocks, len(layers))
         for i, layer in enumerate(layers):
-            layer.gradient_checkpointing = i in checkpoint["layers"]
+            layer.gradient_checkpointing = i in chosen
+    if isinstance(checkpoint, dict):
+        variants.recompute_parts(model, checkpoint.get("attention"), checkpoint.get("mlp"))
+    if get(run, "offload") != "none":
+        variants.offload_layers(model, get(run, "offload"))
     return model
 
 

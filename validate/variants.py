@@ -1,9 +1,77 @@
 # SPDX-License-Identifier: MIT
-"""What measure.py measures beside the plain loop: 4-bit weights, losses without logits, other optimizers, the Trainer."""
+"""What measure.py measures beside the plain loop: parts of blocks recomputed, blocks on the host, 4-bit weights, losses without
+logits, other optimizers, the Trainer."""
+import functools
 import os
 import time
 
 LOSS_CHUNKS = 8
+
+
+# Blocks: what transformers has no switch for
+
+
+def select_layers(selection, n):
+    """The block numbers of "all", a list, {"layers": [...]}, {"every": N} or {"first": N}; none where nothing is given."""
+    if not selection:
+        return []
+    if selection == "all":
+        return list(range(n))
+    if isinstance(selection, list):
+        return selection
+    if "layers" in selection:
+        return selection["layers"]
+    return list(range(0, selection.get("first", n), selection.get("every", 1)))
+
+
+def blocks_of(model):
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def recompute(owner, name):
+    """Checkpoint a module's forward, or another method of it."""
+    from torch.utils.checkpoint import checkpoint
+
+    forward = getattr(owner, name)
+
+    @functools.wraps(forward)  # bert counts the parameters of what it calls
+    def again(*args, **kwargs):
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    setattr(owner, name, again)
+
+
+def recompute_parts(model, attention, mlp):
+    """attention, mlp: selections of blocks whose attention or feed-forward module alone is recomputed."""
+    blocks = blocks_of(model)
+    for i in select_layers(attention, len(blocks)):
+        names = [name for name in ("self_attn", "attn", "attention") if hasattr(blocks[i], name)]
+        recompute(getattr(blocks[i], names[0]), "forward")
+    for i in select_layers(mlp, len(blocks)):
+        if hasattr(blocks[i], "feed_forward_chunk"):  # bert has no one module
+            recompute(blocks[i], "feed_forward_chunk")
+        else:
+            recompute(blocks[i].mlp, "forward")
+
+
+def offload(block):
+    from torch.autograd.graph import save_on_cpu
+
+    forward = block.forward
+
+    def on_host(*args, **kwargs):
+        with save_on_cpu(pin_memory=True):
+            return forward(*args, **kwargs)
+
+    block.forward = on_host
+
+
+def offload_layers(model, selection):
+    blocks = blocks_of(model)
+    for i in select_layers(selection, len(blocks)):
+        offload(blocks[i])
 
 
 # bitsandbytes' 4-bit layers

@@ -80,6 +80,7 @@ struct mp_family {
     bool fused_loss;      /* Liger has a fused loss for it */
     bool has_experts;
     bool no_nf4;          /* 4-bit weights are not simulated */
+    bool has_part[MP_PARTS]; /* which parts of a block can be recomputed alone */
 };
 
 /** All families; NULL-terminated. */
@@ -147,7 +148,14 @@ struct mp_tensor *mp_embed_tokens(struct mp_runtime *rt, const struct mp_net *ne
 
 /* ---- running ---- */
 
-enum mp_checkpointing mp_checkpointing_of(const struct mp_net *net, int block);
+/** Call a block as the run wants it: checkpointed, with its saved tensors on the host, or as it is. */
+void mp_block_call(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
+/** A part of the block at work, checkpointed where the run says so. *weights: floating. */
+struct mp_tensor *mp_attention_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part, struct mp_tensor *hidden,
+                                    struct mp_tensor **weights);
+struct mp_tensor *mp_masked_attention_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part,
+                                           struct mp_tensor *hidden, struct mp_tensor *mask, struct mp_tensor **weights);
+struct mp_tensor *mp_mlp_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part, struct mp_tensor *hidden);
 /** A cache when run.use_cache is set and checkpointing does not forbid it, else NULL. */
 struct mp_kv_cache *mp_kv_cache_new(struct mp_runtime *rt, const struct mp_net *net, int n_blocks);
 /** Keys and values go through the cache of that block: the frame's variables become its tensors. */
@@ -251,9 +259,7 @@ struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt, const struct mp
 /* norm, attention, add; norm, feed-forward, add: what attention returned lives to the block's end. */
 struct mp_gpt_block {
     const struct mp_norm_layer *first, *second;
-    const struct mp_mlp *mlp;
-    enum mp_activation activation;
-    double dropout;
+    struct mp_tensor *(*mlp)(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *hidden);
     struct mp_tensor *(*attention)(struct mp_runtime *rt, const struct mp_layer *call,
                                    struct mp_tensor *hidden, struct mp_tensor *mask,
                                    struct mp_tensor **weights);

@@ -223,9 +223,16 @@ static struct mp_tensor *output(struct mp_runtime *rt, const struct config *c, c
     return mp_leave(&f, hidden);
 }
 
-static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_net *net, const struct block *b, struct mp_tensor *hidden,
-                                   struct mp_tensor *mask, struct mp_tensor **weights_out)
+static const struct block *block_of(const struct mp_layer *call)
 {
+    return &((const struct module *)((const struct mp_net *)call->model)->module)->blocks[call->index];
+}
+
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *hidden, struct mp_tensor *mask,
+                                   struct mp_tensor **weights_out)
+{
+    const struct mp_net *net = call->model;
+    const struct block *b = block_of(call);
     struct mp_tensor *attended = NULL, *weights = NULL, *returned;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
@@ -245,8 +252,10 @@ static struct mp_tensor *intermediate(struct mp_runtime *rt, const struct config
     return mp_leave(&f, hidden);
 }
 
-static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config *c, const struct block *b, struct mp_tensor *attended)
+static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *attended)
 {
+    const struct config *c = ((const struct mp_net *)call->model)->config;
+    const struct block *b = block_of(call);
     struct mp_tensor *inner = NULL, *result = NULL;
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &attended);
@@ -257,15 +266,13 @@ static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
 {
-    const struct mp_net *net = call->model;
-    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
     struct mp_tensor *hidden = args[0], *mask = args[1], *self_attended = NULL, *weights = NULL, *attended = NULL, *result = NULL, *returned;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
-    mp_let(&f, &self_attended, attention(rt, net, b, hidden, mask, &returned));
+    mp_let(&f, &self_attended, mp_masked_attention_part(rt, call, (union mp_part_forward){.attend_masked = attention}, hidden, mask, &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &attended, self_attended);
-    mp_let(&f, &result, feed_forward(rt, net->config, b, attended));
+    mp_let(&f, &result, mp_mlp_part(rt, call, (union mp_part_forward){.feed = feed_forward}, attended));
     out[0] = mp_leave(&f, result);
 }
 
@@ -275,9 +282,9 @@ static struct mp_tensor *encoder(struct mp_runtime *rt, const struct mp_net *net
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &mask);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {block_forward, net, i, 2, 1, {NULL}, NULL};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 2, .n_outputs = 1};
         struct mp_tensor *next;
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_block_call(rt, &block, (struct mp_tensor *[]){hidden, mask}, &next);
         mp_let(&f, &hidden, next);
     }
     return mp_leave(&f, hidden);
@@ -336,6 +343,7 @@ const struct mp_family mp_family_bert = {.model_type = "bert",
                                           .architecture = "BertForMaskedLM",
                                           .no_nf4 = true,
                                           .own_loss = true,
+                                          .has_part = {true, true},
                                           .configure = configure,
                                           .n_blocks = n_blocks,
                                           .positions = positions,
@@ -346,6 +354,7 @@ const struct mp_family mp_family_roberta = {.model_type = "roberta",
                                             .architecture = "RobertaForMaskedLM",
                                             .no_nf4 = true,
                                             .own_loss = true,
+                                            .has_part = {true, true},
                                             .configure = configure_roberta,
                                             .n_blocks = n_blocks,
                                             .positions = positions,

@@ -13,13 +13,13 @@ struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt, const struct mp
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
-    mp_let(&f, &hidden, b->attention(rt, call, hidden, &returned));
+    mp_let(&f, &hidden, mp_attention_part(rt, call, (union mp_part_forward){.attend = b->attention}, hidden, &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
     mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
-    mp_let(&f, &hidden, b->mlp(rt, call, hidden));
+    mp_let(&f, &hidden, mp_mlp_part(rt, call, (union mp_part_forward){.feed = b->mlp}, hidden));
     mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
     mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
     return mp_leave(&f, hidden);
@@ -35,12 +35,12 @@ struct mp_tensor *mp_apply_gpt_block(struct mp_runtime *rt, const struct mp_laye
     MP_MODULE(rt, &f, &hidden, &mask);
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
-    mp_let(&f, &attended, b->attention(rt, call, hidden, mask, &returned));
+    mp_let(&f, &attended, mp_masked_attention_part(rt, call, (union mp_part_forward){.attend_masked = b->attention}, hidden, mask, &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &hidden, mp_add(rt, attended, residual));
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
-    mp_let(&f, &fed_forward, mp_apply_mlp(rt, hidden, b->mlp, b->activation, b->dropout));
+    mp_let(&f, &fed_forward, mp_mlp_part(rt, call, (union mp_part_forward){.feed = b->mlp}, hidden));
     mp_let(&f, &hidden, mp_add(rt, residual, fed_forward));
     if (weights_out)
         mp_give(&f, weights_out, weights);

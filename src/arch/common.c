@@ -180,18 +180,81 @@ struct mp_tensor *mp_head_new(struct mp_runtime *rt, struct mp_net *net, struct 
 
 /* ---- blocks ---- */
 
-enum mp_checkpointing mp_checkpointing_of(const struct mp_net *net, int block)
+static enum mp_checkpointing checkpointing_of(const struct mp_run *run, int block)
 {
-    switch (net->run->checkpoint) {
+    switch (run->checkpoint) {
     case MP_CHECKPOINT_NONE: return MP_CHECKPOINTING_OFF;
     case MP_CHECKPOINT_FULL: return MP_CHECKPOINTING_NON_REENTRANT;
     case MP_CHECKPOINT_FULL_REENTRANT: return MP_CHECKPOINTING_REENTRANT;
     case MP_CHECKPOINT_LAYERS: break;
     }
-    for (size_t i = 0; i < net->run->n_checkpoint_layers; i++)
-        if (net->run->checkpoint_layers[i] == block)
-            return MP_CHECKPOINTING_NON_REENTRANT;
-    return MP_CHECKPOINTING_OFF;
+    return mp_layer_set_has(&run->checkpoint_layers, block) ? MP_CHECKPOINTING_NON_REENTRANT : MP_CHECKPOINTING_OFF;
+}
+
+void mp_block_call(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
+{
+    const struct mp_run *const run = ((const struct mp_net *)block->model)->run;
+    if (mp_layer_set_has(&run->offload, block->index))
+        mp_layer_offload(rt, block, args, out);
+    else
+        mp_layer_call(rt, block, checkpointing_of(run, block->index), args, out);
+}
+
+/* ---- parts of blocks ---- */
+
+static void forward_attention(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    out[0] = call->part.attend(rt, call, args[0], &out[1]);
+}
+
+static void forward_masked_attention(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    out[0] = call->part.attend_masked(rt, call, args[0], args[1], &out[1]);
+}
+
+static void forward_mlp(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    out[0] = call->part.feed(rt, call, args[0]);
+}
+
+static void call_part(struct mp_runtime *rt, const struct mp_layer *call, struct mp_layer part, enum mp_block_part which, struct mp_tensor **args,
+                      struct mp_tensor **out)
+{
+    const struct mp_run *const run = ((const struct mp_net *)call->model)->run;
+    part.model = call->model;
+    part.index = call->index;
+    part.cache = call->cache;
+    part.is_part = true;
+    if (which == MP_PART_ATTENTION) /* an MLP gets none of the block's keywords */
+        memcpy(part.keywords, call->keywords, sizeof part.keywords);
+    mp_part_call(rt, &part, rt->training && mp_layer_set_has(&run->recompute[which], call->index), args, out);
+}
+
+struct mp_tensor *mp_attention_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part, struct mp_tensor *hidden,
+                                    struct mp_tensor **weights)
+{
+    struct mp_tensor *out[2] = {NULL, NULL};
+    call_part(rt, call, (struct mp_layer){.forward = forward_attention, .n_args = 1, .n_outputs = 2, .part = part}, MP_PART_ATTENTION, &hidden,
+              out);
+    *weights = out[1];
+    return out[0];
+}
+
+struct mp_tensor *mp_masked_attention_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part,
+                                           struct mp_tensor *hidden, struct mp_tensor *mask, struct mp_tensor **weights)
+{
+    struct mp_tensor *args[2] = {hidden, mask}, *out[2] = {NULL, NULL};
+    call_part(rt, call, (struct mp_layer){.forward = forward_masked_attention, .n_args = 2, .n_outputs = 2, .part = part}, MP_PART_ATTENTION,
+              args, out);
+    *weights = out[1];
+    return out[0];
+}
+
+struct mp_tensor *mp_mlp_part(struct mp_runtime *rt, const struct mp_layer *call, union mp_part_forward part, struct mp_tensor *hidden)
+{
+    struct mp_tensor *out[1] = {NULL};
+    call_part(rt, call, (struct mp_layer){.forward = forward_mlp, .n_args = 1, .n_outputs = 1, .part = part}, MP_PART_MLP, &hidden, out);
+    return out[0];
 }
 
 /* ---- key-value cache ---- */

@@ -196,16 +196,9 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, s
     mp_let(&f, &cosine, table[0]);
     mp_let(&f, &sine, table[1]);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {
-            d->block,
-            net,
-            i,
-            1,
-            1,
-            {c->one_mask || slides(c, i) ? sliding_mask : mask, cosine, sine, position_ids},
-            out->cache};
+        const struct mp_layer block = {.forward = d->block, .model = net, .index = i, .n_args = 1, .n_outputs = 1, .keywords = {c->one_mask || slides(c, i) ? sliding_mask : mask, cosine, sine, position_ids}, .cache = out->cache};
         struct mp_tensor *next;
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), &hidden, &next);
+        mp_block_call(rt, &block, &hidden, &next);
         mp_let(&f, &hidden, next);
     }
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &d->norm));

@@ -56,10 +56,24 @@ static const struct block *block_of(const struct mp_layer *call)
                 ->blocks[call->index];
 }
 
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
+                                   struct mp_tensor *hidden, struct mp_tensor **weights)
+{
+    const struct config *c = ((const struct mp_net *)call->model)->config;
+    return mp_apply_rotary_attention(rt, call, &block_of(call)->attention, &c->eager, hidden,
+                                     weights);
+}
+
+static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
+                             struct mp_tensor *hidden)
+{
+    const struct config *c = ((const struct mp_net *)call->model)->config;
+    return mp_apply_gated_mlp(rt, hidden, &block_of(call)->mlp, c->decoder.activation);
+}
+
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
                           struct mp_tensor **args, struct mp_tensor **out)
 {
-    const struct config *c = ((const struct mp_net *)call->model)->config;
     const struct block *b = block_of(call);
     struct mp_tensor *hidden = args[0], *residual = NULL, *weights = NULL, *returned;
     struct mp_frame f;
@@ -67,13 +81,14 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->input_norm));
     mp_let(&f, &hidden,
-           mp_apply_rotary_attention(rt, call, &b->attention, &c->eager, hidden, &returned));
+           mp_attention_part(rt, call, (union mp_part_forward){.attend = attention}, hidden,
+                             &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_attention_norm));
     mp_let(&f, &hidden, mp_add(rt, residual, hidden));
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->pre_mlp_norm));
-    mp_let(&f, &hidden, mp_apply_gated_mlp(rt, hidden, &b->mlp, c->decoder.activation));
+    mp_let(&f, &hidden, mp_mlp_part(rt, call, (union mp_part_forward){.feed = mlp}, hidden));
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &b->post_mlp_norm));
     mp_let(&f, &hidden, mp_add(rt, residual, hidden));
     out[0] = mp_leave(&f, hidden);
@@ -120,6 +135,7 @@ const struct mp_family mp_family_gemma2 = {.model_type = "gemma2",
                                            .architecture = "Gemma2ForCausalLM",
                                            .own_loss = true,
                                            .fused_loss = true,
+                                           .has_part = {true, true},
                                            .configure = configure,
                                            .n_blocks = mp_decoder_n_blocks,
                                            .positions = mp_decoder_positions,

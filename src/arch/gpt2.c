@@ -107,12 +107,18 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer 
     return mp_leave(&f, output);
 }
 
-static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *hidden)
 {
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
+    return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp, c->activation, c->dropout_residual);
+}
+
+static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
+{
+    const struct mp_net *net = call->model;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
-    const struct mp_gpt_block block = {&b->ln_1, &b->ln_2, &b->mlp, c->activation, c->dropout_residual, attention};
+    const struct mp_gpt_block block = {&b->ln_1, &b->ln_2, mlp, attention};
     out[0] = mp_apply_gpt_block(rt, call, &block, args[0], args[1], NULL);
 }
 
@@ -132,9 +138,9 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {block_forward, net, i, 2, 1, {position_ids}, out->cache};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 2, .n_outputs = 1, .keywords = {position_ids}, .cache = out->cache};
         struct mp_tensor *next;
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), (struct mp_tensor *[]){hidden, mask}, &next);
+        mp_block_call(rt, &block, (struct mp_tensor *[]){hidden, mask}, &next);
         mp_let(&f, &hidden, next);
     }
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &m->ln_f));
@@ -150,6 +156,7 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
 
 const struct mp_family mp_family_gpt2 = {.model_type = "gpt2",
                                          .architecture = "GPT2LMHeadModel",
+                                         .has_part = {true, true},
                                          .configure = configure,
                                          .n_blocks = n_blocks,
                                          .positions = positions,

@@ -219,15 +219,22 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer 
     return mp_leave(&f, output);
 }
 
+static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
+                             struct mp_tensor *hidden)
+{
+    const struct mp_net *net = call->model;
+    const struct config *c = net->config;
+    return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp,
+                        c->activation, c->dropout_residual);
+}
+
 /* The block returns its attention weights too. */
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
                           struct mp_tensor **args, struct mp_tensor **out)
 {
     const struct mp_net *net = call->model;
-    const struct config *c = net->config;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
-    const struct mp_gpt_block block = {
-        &b->ln_1, &b->ln_2, &b->mlp, c->activation, c->dropout_residual, attention};
+    const struct mp_gpt_block block = {&b->ln_1, &b->ln_2, mlp, attention};
     out[0] = mp_apply_gpt_block(rt, call, &block, args[0], call->keywords[0], &out[1]);
 }
 
@@ -247,9 +254,9 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
     mp_let(&f, &hidden, mp_add(rt, embeds, position_embeds));
     mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {block_forward, net, i, 1, 2, {mask}, NULL};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 1, .n_outputs = 2, .keywords = {mask}};
         struct mp_tensor *next[2] = {NULL, NULL};
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), &hidden, next);
+        mp_block_call(rt, &block, &hidden, next);
         mp_let(&f, &outputs[0], next[0]);
         mp_let(&f, &outputs[1], next[1]);
         mp_let(&f, &hidden, outputs[0]);

@@ -48,10 +48,11 @@ static const void *configure(struct mp_arena *arena, struct mp_config *c)
 /* ---- forward ---- */
 
 static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
-                                   const struct block *b, struct mp_tensor *hidden,
-                                   struct mp_tensor **weights)
+                                   struct mp_tensor *hidden, struct mp_tensor **weights)
 {
-    const struct config *c = ((const struct mp_net *)call->model)->config;
+    const struct mp_net *net = call->model;
+    const struct config *c = net->config;
+    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
     struct mp_tensor *qkv = NULL, *query = NULL, *key = NULL, *value = NULL, *part[3], *rotated[2];
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden);
@@ -69,6 +70,15 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer 
                                             &b->dense, weights));
 }
 
+static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
+                             struct mp_tensor *hidden)
+{
+    const struct mp_net *net = call->model;
+    const struct config *c = net->config;
+    return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp,
+                        c->decoder.activation, 0);
+}
+
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
                           struct mp_tensor **args, struct mp_tensor **out)
 {
@@ -80,13 +90,14 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &attended,
-           attention(rt, call, b, mp_apply_norm(rt, hidden, &b->input_norm), &returned));
+           mp_attention_part(rt, call, (union mp_part_forward){.attend = attention},
+                             mp_apply_norm(rt, hidden, &b->input_norm), &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &attended, mp_dropout(rt, attended, c->dropout));
     if (!c->parallel)
         mp_let(&f, &attended, mp_add(rt, attended, hidden));
     struct mp_tensor *normed = mp_apply_norm(rt, c->parallel ? hidden : attended, &b->post_norm);
-    mp_let(&f, &fed_forward, mp_apply_mlp(rt, normed, &b->mlp, c->decoder.activation, 0));
+    mp_let(&f, &fed_forward, mp_mlp_part(rt, call, (union mp_part_forward){.feed = mlp}, normed));
     mp_let(&f, &fed_forward, mp_dropout(rt, fed_forward, c->dropout));
     struct mp_tensor *sum = mp_add(rt, fed_forward, attended);
     mp_let(&f, &hidden, c->parallel ? mp_add(rt, sum, hidden) : sum);
@@ -124,6 +135,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 const struct mp_family mp_family_gpt_neox = {.model_type = "gpt_neox",
                                              .architecture = "GPTNeoXForCausalLM",
+                                             .has_part = {true, true},
                                              .configure = configure,
                                              .n_blocks = mp_decoder_n_blocks,
                                              .positions = mp_decoder_positions,

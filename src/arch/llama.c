@@ -146,6 +146,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct mp_family mp_family_##type = {.model_type = #type,                                \
                                                .architecture = class,                              \
                                                .fused_loss = true,                                 \
+                                               .has_part = {true, true},                           \
                                                .configure = configure_##type,                      \
                                                .n_blocks = mp_decoder_n_blocks,                    \
                                                .positions = mp_decoder_positions,                  \

@@ -49,7 +49,7 @@ static struct mp_tensor *sum_chunks(struct mp_runtime *rt, struct mp_tensor *hid
         target[i] = mp_take(rt, target[i]);
     }
     for (int i = 0; i < n; i++) {
-        const struct mp_layer chunk = {of_chunk, head, -1, 2, 1, {NULL}, NULL};
+        const struct mp_layer chunk = {.forward = of_chunk, .model = head, .index = -1, .n_args = 2, .n_outputs = 1};
         struct mp_tensor *loss;
         mp_layer_call(rt, &chunk, MP_CHECKPOINTING_NON_REENTRANT,
                       (struct mp_tensor *[]){row[i], target[i]}, &loss);

@@ -34,6 +34,11 @@ static enum memplan_status check_options(const struct mp_net *net, struct mempla
     if (run->experts == MP_EXPERTS_EAGER && !net->family->has_experts)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
                             "experts: %s has none; leave it out", type);
+    for (int part = 0; part < MP_PARTS; part++)
+        if (run->recompute[part].n > 0 && !net->family->has_part[part])
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
+                                "checkpoint.%s: not supported for %s; recompute whole blocks with layers",
+                                mp_block_part_text((enum mp_block_part)part), type);
     if ((run->loss == MP_LOSS_CHUNKED && net->family->own_loss) ||
         (run->loss == MP_LOSS_FUSED && !net->family->fused_loss))
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,

@@ -107,12 +107,12 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 enum { KEY_MASK, KEY_POSITION_IDS };
 
 static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
-                                   const struct block *b, struct mp_tensor *hidden,
-                                   struct mp_tensor **weights_out)
+                                   struct mp_tensor *hidden, struct mp_tensor **weights_out)
 {
     static const struct mp_eager_style style = {.float_softmax = true};
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
+    const struct block *b = &((const struct module *)net->module)->blocks[call->index];
     const int64_t head_dim = c->hidden / c->heads;
     struct mp_tensor *query = NULL, *key = NULL, *value = NULL, *output = NULL, *weights = NULL,
                      *returned;
@@ -158,7 +158,9 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &residual, hidden);
     norm_if(&f, &hidden, &b->attention_norm, c->norm_first);
-    mp_let(&f, &hidden, attention(rt, call, b, hidden, &returned));
+    mp_let(&f, &hidden,
+           mp_attention_part(rt, call, (union mp_part_forward){.attend = attention}, hidden,
+                             &returned));
     mp_let(&f, &weights, returned);
     mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout));
     mp_let(&f, &hidden, mp_add(rt, residual, hidden));
@@ -221,9 +223,9 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
         mp_let(&f, &embeds, mp_apply_linear(rt, embeds, &m->project_in));
     mp_let(&f, &hidden, mp_add(rt, embeds, embedded_positions));
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {block_forward, net, i, 1, 1, {causal, ids}, out->cache};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 1, .n_outputs = 1, .keywords = {causal, ids}, .cache = out->cache};
         struct mp_tensor *next;
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), &hidden, &next);
+        mp_block_call(rt, &block, &hidden, &next);
         mp_let(&f, &hidden, next);
     }
     norm_if(&f, &hidden, &m->final_norm, c->final_norm);
@@ -241,6 +243,7 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
 
 const struct mp_family mp_family_opt = {.model_type = "opt",
                                         .architecture = "OPTForCausalLM",
+                                        .has_part = {[MP_PART_ATTENTION] = true},
                                         .configure = configure,
                                         .n_blocks = n_blocks,
                                         .positions = positions,

@@ -133,6 +133,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 const struct mp_family mp_family_phi3 = {.model_type = "phi3",
                                          .architecture = "Phi3ForCausalLM",
                                          .fused_loss = true,
+                                         .has_part = {true, true},
                                          .configure = configure,
                                          .n_blocks = mp_decoder_n_blocks,
                                          .positions = mp_decoder_positions,

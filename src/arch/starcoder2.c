@@ -99,6 +99,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 
 const struct mp_family mp_family_starcoder2 = {.model_type = "starcoder2",
                                                .architecture = "Starcoder2ForCausalLM",
+                                               .has_part = {true, true},
                                                .configure = configure,
                                                .n_blocks = mp_decoder_n_blocks,
                                                .positions = mp_decoder_positions,

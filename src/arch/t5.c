@@ -351,9 +351,9 @@ static struct mp_tensor *run_stack(struct mp_runtime *rt, const struct mp_net *n
             mp_eager_causal_mask(rt, mp_dim(ids, 0), mp_dim(ids, 1), (enum mp_dtype)embeds->dtype));
     mp_let(&f, &hidden, mp_dropout(rt, embeds, c->dropout));
     for (int i = first; i < end; i++) {
-        const struct mp_layer block = {block_forward, net, i, N_ARGS, N_OUTPUTS, {NULL}, NULL};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = N_ARGS, .n_outputs = N_OUTPUTS};
         struct mp_tensor *next[N_OUTPUTS] = {NULL};
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i),
+        mp_block_call(rt, &block,
                       (struct mp_tensor *[]){hidden, mask, bias, encoded, cross_bias}, next);
         mp_let(&f, &hidden, next[OUT_HIDDEN]);
         mp_let(&f, &bias, next[OUT_BIAS]);

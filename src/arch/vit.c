@@ -204,14 +204,15 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
 {
     const struct config *c = net->config;
     const struct module *m = net->module;
-    struct mp_tensor *hidden = NULL;
+    struct mp_tensor *embedded = NULL, *hidden = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &hidden, embed(rt, net, in));
+    mp_let(&f, &embedded, embed(rt, net, in));
+    mp_let(&f, &hidden, embedded);
     for (int i = 0; i < (int)c->n_blocks; i++) {
-        const struct mp_layer block = {block_forward, net, i, 1, 1, {NULL}, NULL};
+        const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 1, .n_outputs = 1};
         struct mp_tensor *next;
-        mp_layer_call(rt, &block, mp_checkpointing_of(net, i), &hidden, &next);
+        mp_block_call(rt, &block, &hidden, &next);
         mp_let(&f, &hidden, next);
     }
     return mp_leave(&f, mp_apply_norm(rt, hidden, &m->norm));

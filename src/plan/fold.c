@@ -317,7 +317,7 @@ static uint64_t folded_peak(const struct mp_fold *f)
 /* ---- recording ---- */
 
 /* Sizes that depend on the number of blocks, or blocks that the run tells apart. */
-static bool may_fold(const struct mp_run *run) { return run->checkpoint != MP_CHECKPOINT_LAYERS && !run->clip_grad_norm; }
+static bool may_fold(const struct mp_run *run) { return run->checkpoint != MP_CHECKPOINT_LAYERS && !mp_run_treats_blocks(run) && !run->clip_grad_norm; }
 
 static enum memplan_status record(struct mp_fold *f, struct mp_program *program, const struct mp_run *run, struct memplan_error *err)
 {

@@ -37,9 +37,8 @@ static bool set_layers(struct mp_run *run, const int *choice, int n, struct mp_a
         if (choice[l] == RECOMPUTE)
             layers[count++] = l;
     run->checkpoint = count == 0 ? MP_CHECKPOINT_NONE : count == (size_t)n ? MP_CHECKPOINT_FULL : MP_CHECKPOINT_LAYERS;
-    run->checkpoint_layers = layers;
-    run->n_checkpoint_layers = run->checkpoint == MP_CHECKPOINT_LAYERS ? count : 0;
-    run->checkpoint_every = run->checkpoint_first = 0;
+    run->checkpoint_layers.layers = layers;
+    run->checkpoint_layers.n = run->checkpoint == MP_CHECKPOINT_LAYERS ? count : 0;
     run->given |= UINT64_C(1) << MP_KEY_CHECKPOINT;
     return true;
 }
@@ -111,7 +110,7 @@ static enum memplan_status take_as_given(struct planner *p, struct mp_plan_optio
     enum memplan_status status = replay(&few, o, p->err);
     if (!status)
         status = mp_cost_estimate(&o->run, &p->plan->arena, &o->cost, p->err);
-    o->n_recomputed = all ? (int)mp_model_layers(o->run.model) : (int)o->run.n_checkpoint_layers;
+    o->n_recomputed = all ? (int)mp_model_layers(o->run.model) : (int)o->run.checkpoint_layers.n;
     o->bound_s = o->greedy_s = o->cost.step_s;
     o->optimal = true;
     return status;
@@ -121,7 +120,7 @@ static enum memplan_status take_as_given(struct planner *p, struct mp_plan_optio
 static enum memplan_status recompute_all(struct planner *p, struct mp_plan_option *o)
 {
     o->run.checkpoint = MP_CHECKPOINT_FULL;
-    o->run.n_checkpoint_layers = 0;
+    o->run.checkpoint_layers.n = 0;
     o->n_recomputed = (int)mp_model_layers(o->run.model);
     const struct mp_run few = shortened(p, &o->run);
     const enum memplan_status status = replay(&few, o, p->err);
@@ -203,7 +202,7 @@ static enum memplan_status try_smallest(struct planner *p, const struct mp_run *
     uint64_t bytes;
     if (!mp_run_is_given(p->request->run, MP_KEY_CHECKPOINT)) {
         small.checkpoint = MP_CHECKPOINT_FULL;
-        small.n_checkpoint_layers = 0;
+        small.checkpoint_layers.n = 0;
     }
     const enum memplan_status status = demand(&small, &bytes, available, p->err);
     if (status)
@@ -223,7 +222,7 @@ static enum memplan_status time_kept(struct planner *p, struct mp_plan_option *o
     struct mp_run kept = o->run;
     if (!mp_run_is_given(p->request->run, MP_KEY_CHECKPOINT)) {
         kept.checkpoint = MP_CHECKPOINT_NONE;
-        kept.n_checkpoint_layers = 0;
+        kept.checkpoint_layers.n = 0;
     }
     const enum memplan_status status = mp_cost_estimate(&kept, &p->plan->arena, &o->cost, p->err);
     o->bound_s = o->cost.step_s;
@@ -493,7 +492,7 @@ static struct mp_run smallest_run(const struct planner *p)
         run.batch = 1;
     if (!is_given(p, MP_KEY_CHECKPOINT)) {
         run.checkpoint = MP_CHECKPOINT_FULL;
-        run.n_checkpoint_layers = 0;
+        run.checkpoint_layers.n = 0;
     }
     if (!is_given(p, MP_KEY_OPTIMIZER))
         run.optimizer = MP_OPTIMIZER_ADAMW_FUSED;
@@ -562,7 +561,7 @@ static void try_given_checkpoint(struct planner *p, const struct mp_run *small)
     if (!is_given(p, MP_KEY_CHECKPOINT) || small->checkpoint == MP_CHECKPOINT_FULL)
         return;
     run.checkpoint = MP_CHECKPOINT_FULL;
-    run.n_checkpoint_layers = 0;
+    run.checkpoint_layers.n = 0;
     if (!fits_somehow(p, &run))
         return;
     struct mp_plan_change *const c = next_change(p);

@@ -197,7 +197,7 @@ enum memplan_status mp_plan_profile_make(const struct mp_run *run, struct mp_are
     for (int choice = 0; choice < CHOICES; choice++) {
         struct mp_run either = *run;
         either.checkpoint = choice == KEEP ? MP_CHECKPOINT_NONE : MP_CHECKPOINT_FULL;
-        either.n_checkpoint_layers = 0;
+        either.checkpoint_layers.n = 0;
         either.accumulate = MP_MIN(run->accumulate, 2);
         enum memplan_status status = run_course(&either, arena, &courses[choice], n, err);
         if (!status)

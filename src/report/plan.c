@@ -27,8 +27,8 @@ static void exact_cell(struct mp_table *table, uint64_t bytes)
 
 static bool is_prefix(const struct mp_run *run)
 {
-    for (size_t i = 0; i < run->n_checkpoint_layers; i++)
-        if (run->checkpoint_layers[i] != (int32_t)i)
+    for (size_t i = 0; i < run->checkpoint_layers.n; i++)
+        if (run->checkpoint_layers.layers[i] != (int32_t)i)
             return false;
     return true;
 }
@@ -39,11 +39,11 @@ static void add_checkpoint(const struct mp_run *run, struct mp_strbuf *out)
     if (run->checkpoint != MP_CHECKPOINT_LAYERS) {
         mp_strbuf_addstr(out, mp_checkpoint_text(run->checkpoint));
     } else if (is_prefix(run)) {
-        mp_strbuf_addf(out, "{first: %zu}", run->n_checkpoint_layers);
+        mp_strbuf_addf(out, "{first: %zu}", run->checkpoint_layers.n);
     } else {
         mp_strbuf_addstr(out, "{layers: [");
-        for (size_t i = 0; i < run->n_checkpoint_layers; i++)
-            mp_strbuf_addf(out, "%s%" PRId32, i ? ", " : "", run->checkpoint_layers[i]);
+        for (size_t i = 0; i < run->checkpoint_layers.n; i++)
+            mp_strbuf_addf(out, "%s%" PRId32, i ? ", " : "", run->checkpoint_layers.layers[i]);
         mp_strbuf_addstr(out, "]}");
     }
 }
@@ -98,11 +98,11 @@ static void write_settings(const struct mp_run *run, struct mp_strbuf *out)
                        "  for i, layer in enumerate(%s):\n      layer.gradient_checkpointing = ",
                        blocks_of(run->model->model_type));
         if (is_prefix(run)) {
-            mp_strbuf_addf(out, "i < %zu\n", run->n_checkpoint_layers);
+            mp_strbuf_addf(out, "i < %zu\n", run->checkpoint_layers.n);
         } else {
             mp_strbuf_addstr(out, "i in (");
-            for (size_t i = 0; i < run->n_checkpoint_layers; i++)
-                mp_strbuf_addf(out, "%" PRId32 "%s", run->checkpoint_layers[i], i + 1 < run->n_checkpoint_layers ? ", " : ",)\n");
+            for (size_t i = 0; i < run->checkpoint_layers.n; i++)
+                mp_strbuf_addf(out, "%" PRId32 "%s", run->checkpoint_layers.layers[i], i + 1 < run->checkpoint_layers.n ? ", " : ",)\n");
         }
     }
     if (run->allocator_conf[0])

@@ -333,7 +333,9 @@ static void unpack_saved(struct mp_runtime *rt, struct mp_node *n)
 {
     for (int i = 0; i < n->n_saved; i++) {
         struct mp_saved *saved = &n->saved[i];
-        n->held[i] = saved->recompute ? mp_recompute_unpack(rt, saved) : mp_tensor_ref(saved->tensor);
+        n->held[i] = saved->recompute ? mp_recompute_unpack(rt, saved)
+                     : saved->host    ? mp_host_unpack(rt, saved->host)
+                                      : mp_tensor_ref(saved->tensor);
     }
 }
 

@@ -23,6 +23,7 @@
 #define MP_MAX_OUTPUTS 8
 
 struct mp_recompute;
+struct mp_host_copy;
 
 /** What a kind of node does in backward. */
 struct mp_node_type {
@@ -39,11 +40,12 @@ struct mp_edge {
     int output_nr;
 };
 
-/* A saved variable: the tensor itself, or a place in a checkpoint that can be computed again. */
+/* A saved variable: the tensor itself, a place in a checkpoint that can be computed again, or a copy on the host. */
 struct mp_saved {
     struct mp_tensor *tensor;
     struct mp_recompute *recompute;
     int slot;
+    struct mp_host_copy *host;
 };
 
 /* Shape and type of an output: gradients are summed and cast to it. */
@@ -119,6 +121,10 @@ struct mp_saved_hook {
 /** checkpoint.c: the tensor behind a packed place (owned by the caller), and letting go of a place. */
 struct mp_tensor *mp_recompute_unpack(struct mp_runtime *rt, struct mp_saved *saved);
 void mp_recompute_drop(struct mp_runtime *rt, struct mp_saved *saved);
+/** offload.c: from here on saved tensors go to the host, until rt->saved_hook = hook->up. */
+void mp_host_hook_open(struct mp_runtime *rt, struct mp_saved_hook *hook);
+/** The copy on its way back to the device, owned by the caller. */
+struct mp_tensor *mp_host_unpack(struct mp_runtime *rt, const struct mp_host_copy *copy);
 /** A reentrant checkpoint's closure dies with its node. */
 void mp_checkpoint_call_free(struct mp_runtime *rt, struct mp_checkpoint_call *call);
 

@@ -40,7 +40,7 @@ void mp_checkpoint_call_free(struct mp_runtime *rt, struct mp_checkpoint_call *c
 /* A wrapper that hooks into blocks does so inside the checkpoint: it sees the second run too. */
 static void run_block(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
 {
-    if (rt->hooks && rt->hooks->block)
+    if (rt->hooks && rt->hooks->block && !block->is_part)
         rt->hooks->block(rt, rt->hooks->context, block, args, out);
     else
         block->forward(rt, block, args, out);
@@ -91,7 +91,7 @@ static struct mp_saved pack_first(struct mp_runtime *rt, struct mp_saved_hook *h
     }
     r->places[r->n_places].wanted = true;
     r->refs++;
-    return (struct mp_saved){NULL, r, r->n_places++};
+    return (struct mp_saved){.recompute = r, .slot = r->n_places++};
 }
 
 static struct mp_saved pack_again(struct mp_runtime *rt, struct mp_saved_hook *hook, struct mp_tensor *t, bool *stop)
@@ -104,7 +104,7 @@ static struct mp_saved pack_again(struct mp_runtime *rt, struct mp_saved_hook *h
     if (place->wanted)
         place->tensor = mp_tensor_ref(detached);
     *stop = r->n_filled == r->n_places;
-    return (struct mp_saved){detached, NULL, 0};
+    return (struct mp_saved){.tensor = detached};
 }
 
 static void recompute_unref(struct mp_runtime *rt, struct mp_recompute *r)
@@ -132,10 +132,11 @@ static void recompute(struct mp_runtime *rt, struct mp_recompute *r)
     rt->grad_enabled = true;
     rt->n_random = r->call->n_random;
     mp_autocast_enter(rt, &outer, r->call->autocast, r->call->autocast_dtype);
-    if (setjmp(catch.jump) == 0)
+    if (setjmp(catch.jump) == 0) {
         run_block(rt, &r->call->block, args, out);
-    for (int i = 0; i < r->call->block.n_outputs; i++)
-        mp_discard(rt, out[i]);
+        for (int i = 0; i < r->call->block.n_outputs; i++)
+            mp_discard(rt, out[i]);
+    } /* else it stopped early: what floated is gone, outputs that were ready among it */
     mp_autocast_exit(rt, &outer);
     rt->catch_stop = catch.up;
     rt->n_random = n_random;
@@ -274,6 +275,25 @@ static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_layer *b
 }
 
 /* ---- the call ---- */
+
+void mp_part_call(struct mp_runtime *rt, const struct mp_layer *part, bool checkpointed, struct mp_tensor **args, struct mp_tensor **out)
+{
+    if (checkpointed && rt->grad_enabled)
+        checkpoint_non_reentrant(rt, part, args, out);
+    else
+        part->forward(rt, part, args, out);
+}
+
+void mp_layer_offload(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out)
+{
+    struct mp_saved_hook hook;
+    const int layer = rt->layer;
+    rt->layer = block->index;
+    mp_host_hook_open(rt, &hook);
+    run_block(rt, block, args, out);
+    rt->saved_hook = hook.up;
+    rt->layer = layer;
+}
 
 void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out)
 {

@@ -27,11 +27,10 @@ static void append(struct memplan_error *err, const char *text)
         memcpy(err->text + have, text, more + 1);
         return;
     }
-    if (have + sizeof dots <= size) {
-        const size_t fits = size - sizeof dots - have;
-        memcpy(err->text + have, text, fits);
-        memcpy(err->text + have + fits, dots, sizeof dots);
-    }
+    const size_t end = size - sizeof dots;
+    if (have < end)
+        memcpy(err->text + have, text, end - have);
+    memcpy(err->text + end, dots, sizeof dots);
 }
 
 void mp_problems_add(struct mp_problems *problems, const struct mp_value *at, const char *key,

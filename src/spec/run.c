@@ -63,8 +63,11 @@ static const struct mp_run_key_info key_infos[MP_RUN_KEYS] = {
     [MP_KEY_ATTENTION] = {"KIND", "sdpa|eager", "sdpa", "attention implementation", GROUP_TRAINING,
                           false},
     [MP_KEY_CHECKPOINT] = {"KIND", "none|full|full-reentrant", "none",
-                           "recompute blocks in backward; '{layers: [0, 2]}' names single ones",
+                           "recompute blocks in backward; '{layers: [0, 2]}', '{attention: all}'",
                            GROUP_TRAINING, false},
+    [MP_KEY_OFFLOAD] = {"BLOCKS", NULL, "none",
+                        "save these blocks' tensors on the host: all, '{first: 4}'", GROUP_TRAINING,
+                        false},
     [MP_KEY_OPTIMIZER] = {"NAME",
                           "adamw-foreach|adamw-fused|adamw-forloop|sgd|sgd-momentum|adafactor|none|"
                           "adamw-8bit|paged-adamw-8bit|lion|muon",
@@ -154,6 +157,7 @@ const struct mp_run_key_info *mp_run_key_info(enum mp_run_key key)
 TEXT_FUNCTION(mp_precision_text, enum mp_precision, "fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 TEXT_FUNCTION(mp_attention_text, enum mp_attention, "sdpa", "eager")
 TEXT_FUNCTION(mp_checkpoint_text, enum mp_checkpoint, "none", "full", "full-reentrant", "layers")
+TEXT_FUNCTION(mp_block_part_text, enum mp_block_part, "attention", "mlp")
 TEXT_FUNCTION(mp_optimizer_text, enum mp_optimizer, "adamw-foreach", "adamw-fused", "adamw-forloop",
               "sgd", "sgd-momentum", "adafactor", "none", "adamw-8bit", "paged-adamw-8bit", "lion", "muon")
 TEXT_FUNCTION(mp_loss_text, enum mp_loss, "full", "chunked", "fused")
@@ -273,69 +277,30 @@ static void read_seq_lengths(struct reader *r, const struct mp_value *value)
     r->run->n_seq_lengths = list->as.array.length;
 }
 
-static int compare_int32(const void *a, const void *b)
+/* {layers: [2, 0]} and its like, {attention: all}, {mlp: [1]}. */
+static void read_checkpoint_object(struct reader *r, const struct mp_value *value)
 {
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
+    static const char *const parts[] = {"attention", "mlp", NULL}, *const none[] = {NULL};
+    struct mp_run *const run = r->run;
+    bool memory = mp_layer_set_read(&r->problems, r->arena, "checkpoint", parts, value, &run->checkpoint_layers);
+    for (int part = 0; part < MP_PARTS; part++) {
+        const struct mp_value *const chosen = mp_value_get(value, parts[part]);
+        char name[32];
+        (void)snprintf(name, sizeof name, "checkpoint.%s", parts[part]);
+        if (chosen != NULL)
+            memory &= mp_layer_set_read(&r->problems, r->arena, name, none, chosen, &run->recompute[part]);
+    }
+    const bool blocks = mp_value_get(value, "layers") || mp_value_get(value, "every") || mp_value_get(value, "first");
+    run->checkpoint = blocks ? MP_CHECKPOINT_LAYERS : MP_CHECKPOINT_NONE;
+    r->no_memory |= !memory;
 }
 
-/* {every: 2} or {first: 12}: which blocks these are is known when the model is. */
-static bool read_checkpoint_pattern(struct reader *r, const struct mp_value *value)
+static void read_offload(struct reader *r, const struct mp_value *value)
 {
-    const struct mp_value *const every = mp_value_get(value, "every");
-    const struct mp_value *const first = mp_value_get(value, "first");
-    if (every == NULL && first == NULL)
-        return false;
-    if (value->as.object.length > 1)
-        mp_problems_add(&r->problems, value, "checkpoint", "give one of layers, every and first");
-    if (every != NULL)
-        (void)mp_problems_integer(&r->problems, "checkpoint.every", every, 1, LIST_MAX,
-                                  &r->run->checkpoint_every);
-    if (first != NULL)
-        (void)mp_problems_integer(&r->problems, "checkpoint.first", first, 1, LIST_MAX,
-                                  &r->run->checkpoint_first);
-    r->run->checkpoint = MP_CHECKPOINT_LAYERS;
-    return true;
-}
-
-/* {layers: [2, 0]}: ascending, each once. */
-static void read_checkpoint_layers(struct reader *r, const struct mp_value *value)
-{
-    static const char *const known[] = {"layers", "every", "first"};
-    const char *const name = "checkpoint.layers";
-    for (size_t i = 0; i < value->as.object.length; i++) {
-        const char *const key = value->as.object.members[i].key;
-        if (strcmp(key, known[0]) != 0 && strcmp(key, known[1]) != 0 && strcmp(key, known[2]) != 0)
-            mp_problems_add_unknown(&r->problems, &value->as.object.members[i], "checkpoint", known,
-                                    MP_ARRAY_LEN(known));
-    }
-    const struct mp_value *const layers = mp_value_get(value, "layers");
-    if (read_checkpoint_pattern(r, value))
+    static const char *const none[] = {NULL};
+    if (value->kind == MP_STRING && strcmp(value->as.string.text, "none") == 0)
         return;
-    if (layers == NULL) {
-        mp_problems_add(&r->problems, value, name, "missing; give a list of block numbers");
-        return;
-    }
-    const struct mp_value *const list = check_list(r, name, layers, 0);
-    if (list == NULL)
-        return;
-    int32_t *const numbers = mp_arena_calloc(r->arena, list->as.array.length, sizeof *numbers);
-    if (numbers == NULL) {
-        r->no_memory = true;
-        return;
-    }
-    size_t n = list->as.array.length, unique = 0;
-    for (size_t i = 0; i < n; i++)
-        numbers[i] = (int32_t)list->as.array.items[i]->as.integer;
-    if (n > 1)
-        qsort(numbers, n, sizeof *numbers, compare_int32);
-    for (size_t i = 0; i < n; i++) {
-        if (unique == 0 || numbers[unique - 1] != numbers[i])
-            numbers[unique++] = numbers[i];
-    }
-    r->run->checkpoint = MP_CHECKPOINT_LAYERS;
-    r->run->checkpoint_layers = numbers;
-    r->run->n_checkpoint_layers = unique;
+    r->no_memory |= !mp_layer_set_read(&r->problems, r->arena, "offload", none, value, &r->run->offload);
 }
 
 static void read_attention_mask(struct reader *r, const struct mp_value *value)
@@ -643,10 +608,11 @@ static void read_value(struct reader *r, enum mp_run_key key, const struct mp_va
     case MP_KEY_ATTENTION: run->attention = (enum mp_attention)read_choice(r, key, value); break;
     case MP_KEY_CHECKPOINT:
         if (value->kind == MP_OBJECT)
-            read_checkpoint_layers(r, value);
+            read_checkpoint_object(r, value);
         else
             run->checkpoint = (enum mp_checkpoint)read_choice(r, key, value);
         break;
+    case MP_KEY_OFFLOAD: read_offload(r, value); break;
     case MP_KEY_OPTIMIZER: run->optimizer = (enum mp_optimizer)read_choice(r, key, value); break;
     case MP_KEY_LOSS: run->loss = (enum mp_loss)read_choice(r, key, value); break;
     case MP_KEY_EXPERTS: run->experts = (enum mp_experts_kind)read_choice(r, key, value); break;
@@ -1033,44 +999,49 @@ static void check_positions(const struct mp_run_source *source, struct reader *r
                     run->seq, positions, run->model->name, positions);
 }
 
-/* The blocks that a pattern stands for. */
-static void expand_layers(struct reader *r, int64_t layers)
+bool mp_run_treats_blocks(const struct mp_run *run)
 {
-    struct mp_run *const run = r->run;
-    const int64_t end = run->checkpoint_first > 0 ? run->checkpoint_first : layers;
-    const int64_t step = run->checkpoint_every > 0 ? run->checkpoint_every : 1;
-    if (layers <= 0 || layers > LIST_MAX || end > layers) {
-        mp_problems_add(&r->problems, NULL,
-                        run->checkpoint_first > 0 ? "checkpoint.first" : "checkpoint.every",
-                        "model '%s' has %" PRId64 " blocks; name single ones with layers",
-                        run->model->name, layers);
-        return;
+    return run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0 || run->offload.n > 0;
+}
+
+/* A block is recomputed as a whole or in parts, or its tensors go to the host. */
+static void check_one_way(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    for (int part = 0; part < MP_PARTS; part++) {
+        const int both = mp_layer_set_common(&run->checkpoint_layers, &run->recompute[part]);
+        if (both >= 0)
+            mp_problems_add(&r->problems, NULL, "checkpoint", "block %d is recomputed as a whole; take it out of %s", both,
+                            mp_block_part_text((enum mp_block_part)part));
     }
-    int32_t *const numbers = mp_arena_calloc(r->arena, (size_t)layers, sizeof *numbers);
-    if (numbers == NULL) {
-        r->no_memory = true;
-        return;
+    const struct mp_layer_set *const recomputed[] = {&run->checkpoint_layers, &run->recompute[MP_PART_ATTENTION],
+                                                     &run->recompute[MP_PART_MLP]};
+    for (size_t i = 0; i < MP_ARRAY_LEN(recomputed); i++) {
+        const int both = mp_layer_set_common(&run->offload, recomputed[i]);
+        if (both >= 0) {
+            mp_problems_add(&r->problems, NULL, "offload", "block %d is in checkpoint too; take it out of one of them", both);
+            return;
+        }
     }
-    run->n_checkpoint_layers = 0;
-    for (int64_t i = 0; i < end; i += step)
-        numbers[run->n_checkpoint_layers++] = (int32_t)i;
-    run->checkpoint_layers = numbers;
+    if (run->offload.n > 0 && (run->checkpoint == MP_CHECKPOINT_FULL || run->checkpoint == MP_CHECKPOINT_FULL_REENTRANT))
+        mp_problems_add(&r->problems, NULL, "offload", "with checkpoint: %s every block is recomputed; name single ones with layers",
+                        mp_checkpoint_text(run->checkpoint));
 }
 
 static void check_layers(const struct mp_run_source *source, struct reader *r)
 {
-    const struct mp_run *const run = r->run;
+    struct mp_run *const run = r->run;
     const int64_t layers = mp_model_layers(run->model);
-    const struct mp_value *const at = locate(source, r, MP_KEY_CHECKPOINT);
-    if (run->checkpoint_every > 0 || run->checkpoint_first > 0)
-        expand_layers(r, layers);
-    if (layers == 0 || run->n_checkpoint_layers == 0)
-        return;
-    const int32_t last = run->checkpoint_layers[run->n_checkpoint_layers - 1];
-    if (last >= layers)
-        mp_problems_add(&r->problems, at, "checkpoint.layers",
-                        "%" PRId32 " is not a block of model '%s'; its blocks are 0 to %" PRId64,
-                        last, run->model->name, layers - 1);
+    const char *const model = run->model->name;
+    const struct mp_value *at = locate(source, r, MP_KEY_CHECKPOINT);
+    bool memory = mp_layer_set_resolve(&r->problems, r->arena, at, "checkpoint", model, layers, &run->checkpoint_layers);
+    memory &= mp_layer_set_resolve(&r->problems, r->arena, at, "checkpoint.attention", model, layers, &run->recompute[MP_PART_ATTENTION]);
+    memory &= mp_layer_set_resolve(&r->problems, r->arena, at, "checkpoint.mlp", model, layers, &run->recompute[MP_PART_MLP]);
+    at = locate(source, r, MP_KEY_OFFLOAD);
+    memory &= mp_layer_set_resolve(&r->problems, r->arena, at, "offload", model, layers, &run->offload);
+    r->no_memory |= !memory;
+    if (memory)
+        check_one_way(r);
 }
 
 static bool is_deepspeed(enum mp_parallel_kind kind)
@@ -1213,6 +1184,26 @@ static void check_optimizer(struct reader *r)
              "which moves between host and card and is not counted");
 }
 
+/* What transformers has no switch for is measured with a loop of one's own, whole weights and torch's own wrappers. */
+static void check_treated_blocks(struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    const char *const key = run->offload.n > 0 ? "offload" : "checkpoint";
+    if (!mp_run_treats_blocks(run))
+        return;
+    if (run->trainer != NULL)
+        mp_problems_add(&r->problems, NULL, key, "parts of blocks and host copies are not supported with framework hf-trainer");
+    if (is_deepspeed(run->parallel))
+        mp_problems_add(&r->problems, NULL, key, "parts of blocks and host copies are not supported with data_parallel: %s",
+                        mp_parallel_text(run->parallel));
+    if (run->quantization != MP_QUANTIZATION_NONE)
+        mp_problems_add(&r->problems, NULL, key, "parts of blocks and host copies are not supported with quantization: %s",
+                        mp_quantization_text(run->quantization));
+    if (run->use_cache)
+        mp_problems_add(&r->problems, NULL, "use_cache",
+                        "a second run of attention would fill the cache twice; leave it out with %s", key);
+}
+
 /* Losses without logits, 4-bit weights and muon are measured with a loop of one's own on one GPU. */
 static void refuse_beside(struct reader *r, const char *key, const char *value)
 {
@@ -1276,6 +1267,7 @@ static void check_variants(struct reader *r)
         refuse_beside(r, "optimizer", mp_optimizer_text(r->run->optimizer));
     check_quantization(r);
     check_experts(r);
+    check_treated_blocks(r);
 }
 
 static void read_all(const struct mp_run_source *source, struct reader *r)
@@ -1425,16 +1417,31 @@ static void add_bool(struct mp_strbuf *out, bool value)
     mp_strbuf_addstr(out, value ? "true" : "false");
 }
 
-static void add_list(struct mp_strbuf *out, const struct mp_run *run, enum mp_run_key key)
+static void add_lengths(struct mp_strbuf *out, const struct mp_run *run)
 {
-    if (key == MP_KEY_SEQ_LENGTHS) {
-        for (size_t i = 0; i < run->n_seq_lengths; i++)
-            mp_strbuf_addf(out, "%s%" PRId64, i == 0 ? "" : ",", run->seq_lengths[i]);
-        return;
+    for (size_t i = 0; i < run->n_seq_lengths; i++)
+        mp_strbuf_addf(out, "%s%" PRId64, i == 0 ? "" : ",", run->seq_lengths[i]);
+}
+
+/* "layers 0,2, attention 1,3" */
+static void add_checkpoint(struct mp_strbuf *out, const struct mp_run *run)
+{
+    const bool parts = run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0;
+    const char *between = "";
+    if (run->checkpoint != MP_CHECKPOINT_NONE || !parts) {
+        mp_strbuf_addstr(out, mp_checkpoint_text(run->checkpoint));
+        if (run->checkpoint_layers.n > 0)
+            mp_strbuf_addstr(out, " ");
+        mp_layer_set_text(&run->checkpoint_layers, out);
+        between = ", ";
     }
-    mp_strbuf_addstr(out, mp_checkpoint_text(run->checkpoint));
-    for (size_t i = 0; i < run->n_checkpoint_layers; i++)
-        mp_strbuf_addf(out, "%s%" PRId32, i == 0 ? " " : ",", run->checkpoint_layers[i]);
+    for (int part = 0; part < MP_PARTS; part++) {
+        if (run->recompute[part].n == 0)
+            continue;
+        mp_strbuf_addf(out, "%s%s ", between, mp_block_part_text((enum mp_block_part)part));
+        mp_layer_set_text(&run->recompute[part], out);
+        between = ", ";
+    }
 }
 
 /* "rank 8 on q_proj,v_proj" */
@@ -1453,8 +1460,9 @@ void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_
     case MP_KEY_FRAMEWORK: mp_strbuf_addstr(out, run->profile->name); break;
     case MP_KEY_BATCH: mp_strbuf_addf(out, "%" PRId64, run->batch); break;
     case MP_KEY_SEQ: mp_strbuf_addf(out, "%" PRId64, run->seq); break;
-    case MP_KEY_SEQ_LENGTHS:
-    case MP_KEY_CHECKPOINT: add_list(out, run, key); break;
+    case MP_KEY_SEQ_LENGTHS: add_lengths(out, run); break;
+    case MP_KEY_CHECKPOINT: add_checkpoint(out, run); break;
+    case MP_KEY_OFFLOAD: mp_layer_set_text(&run->offload, out); break;
     case MP_KEY_PAD_TO:
         if (run->pad_to > 0)
             mp_strbuf_addf(out, "%" PRId64, run->pad_to);
@@ -1583,16 +1591,20 @@ static void write_model(const struct mp_run *run, struct mp_json_writer *w)
 
 static void write_checkpoint(const struct mp_run *run, struct mp_json_writer *w)
 {
-    if (run->checkpoint != MP_CHECKPOINT_LAYERS) {
+    const bool parts = run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0;
+    if (run->checkpoint != MP_CHECKPOINT_LAYERS && !parts) {
         mp_json_string(w, "checkpoint", mp_checkpoint_text(run->checkpoint));
-        return;
+    } else {
+        mp_json_object(w, "checkpoint");
+        if (run->checkpoint == MP_CHECKPOINT_LAYERS)
+            mp_layer_set_write_json(&run->checkpoint_layers, w, "layers");
+        for (int part = 0; part < MP_PARTS; part++)
+            if (run->recompute[part].n > 0)
+                mp_layer_set_write_json(&run->recompute[part], w, mp_block_part_text((enum mp_block_part)part));
+        mp_json_end_object(w);
     }
-    mp_json_object(w, "checkpoint");
-    mp_json_array(w, "layers");
-    for (size_t i = 0; i < run->n_checkpoint_layers; i++)
-        mp_json_int(w, NULL, run->checkpoint_layers[i]);
-    mp_json_end_array(w);
-    mp_json_end_object(w);
+    if (run->offload.n > 0)
+        mp_layer_set_write_json(&run->offload, w, "offload");
 }
 
 static void write_lengths(const struct mp_run *run, struct mp_json_writer *w)

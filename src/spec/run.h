@@ -11,6 +11,7 @@
 #include "base/strbuf.h"
 #include "base/value.h"
 #include "spec/deepspeed.h"
+#include "spec/layers.h"
 #include "spec/gpu.h"
 #include "spec/model.h"
 #include "spec/profile.h"
@@ -29,6 +30,8 @@ enum mp_checkpoint {
     MP_CHECKPOINT_FULL_REENTRANT,
     MP_CHECKPOINT_LAYERS
 };
+/* Parts of a block that can be recomputed alone: keys of `checkpoint`. */
+enum mp_block_part { MP_PART_ATTENTION, MP_PART_MLP, MP_PARTS };
 enum mp_optimizer {
     MP_OPTIMIZER_ADAMW_FOREACH,
     MP_OPTIMIZER_ADAMW_FUSED,
@@ -110,9 +113,9 @@ struct mp_run {
     bool tf32;
     enum mp_attention attention;
     enum mp_checkpoint checkpoint;
-    const int32_t *checkpoint_layers; /* LAYERS: block numbers, ascending */
-    size_t n_checkpoint_layers;
-    int64_t checkpoint_every, checkpoint_first; /* as given, the layers stand above; 0: not so */
+    struct mp_layer_set checkpoint_layers; /* LAYERS: which */
+    struct mp_layer_set recompute[MP_PARTS]; /* blocks of which this part alone is recomputed; beside LAYERS or NONE */
+    struct mp_layer_set offload;             /* blocks whose saved tensors wait in pinned host memory (save_on_cpu) */
     enum mp_optimizer optimizer;
     int64_t accumulate;
     int64_t iterations; /* 0: until the allocator's state repeats, at most 10 */
@@ -151,7 +154,7 @@ struct mp_run {
     X(GPU, "gpu")                                                                                  \
     X(FRAMEWORK, "framework") X(BATCH, "batch") X(SEQ, "seq") X(SEQ_LENGTHS, "seq_lengths")        \
         X(PAD_TO, "pad_to") X(PRECISION, "precision") X(TF32, "tf32") X(ATTENTION, "attention")    \
-            X(CHECKPOINT, "checkpoint") X(OPTIMIZER, "optimizer") X(LOSS, "loss") X(EXPERTS, "experts") X(EXPERT_IMBALANCE, "expert_imbalance") X(ACCUMULATE, "accumulate")      \
+            X(CHECKPOINT, "checkpoint") X(OFFLOAD, "offload") X(OPTIMIZER, "optimizer") X(LOSS, "loss") X(EXPERTS, "experts") X(EXPERT_IMBALANCE, "expert_imbalance") X(ACCUMULATE, "accumulate")      \
                 X(ITERATIONS, "iterations") X(CLIP_GRAD_NORM, "clip_grad_norm") X(                 \
                     ZERO_GRAD, "zero_grad") X(RELEASE_OUTPUTS, "release_outputs")                  \
                     X(RETAIN_LOSSES, "retain_losses") X(ATTENTION_MASK, "attention_mask") X(       \
@@ -235,6 +238,10 @@ void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const
 const char *mp_precision_text(enum mp_precision p);
 const char *mp_attention_text(enum mp_attention a);
 const char *mp_checkpoint_text(enum mp_checkpoint c);
+/** "attention", "mlp" */
+const char *mp_block_part_text(enum mp_block_part part);
+/** Whether anything is done to single blocks: their parts are recomputed or their tensors wait on the host. */
+bool mp_run_treats_blocks(const struct mp_run *run);
 const char *mp_optimizer_text(enum mp_optimizer o);
 const char *mp_loss_text(enum mp_loss l);
 const char *mp_experts_text(enum mp_experts_kind e);

@@ -155,15 +155,15 @@ START_TEST(profile_tells_the_peak_of_any_choice)
         int32_t layers[64];
         struct mp_run other = *run;
         struct mp_evaluation e;
-        other.n_checkpoint_layers = 0;
+        other.checkpoint_layers.n = 0;
         for (int l = 0; l < profile.n_layers; l++) {
             choice[l] = pattern == 1 || (pattern == 2 && l % 2) || (pattern == 3 && l < profile.n_layers / 3) ||
                         (pattern == 4 && l >= profile.n_layers / 2);
             if (choice[l])
-                layers[other.n_checkpoint_layers++] = l;
+                layers[other.checkpoint_layers.n++] = l;
         }
-        other.checkpoint = other.n_checkpoint_layers ? MP_CHECKPOINT_LAYERS : MP_CHECKPOINT_NONE;
-        other.checkpoint_layers = layers;
+        other.checkpoint = other.checkpoint_layers.n ? MP_CHECKPOINT_LAYERS : MP_CHECKPOINT_NONE;
+        other.checkpoint_layers.layers = layers;
         ck_assert_int_eq(mp_evaluate(&other, NULL, &e, &err), MEMPLAN_STATUS_OK);
         const double ratio = (double)mp_plan_profile_peak(&profile, choice) / (double)e.requested_bytes;
         ck_assert_msg(fabs(ratio - 1) < 0.005, "pattern %d: predicted / true = %f", pattern, ratio);
@@ -286,7 +286,7 @@ START_TEST(what_is_given_stays)
     ck_assert_ptr_nonnull(plan.best);
     ck_assert_uint_eq(plan.n_options, 1);
     ck_assert_int_eq(plan.best->run.batch, 3);
-    ck_assert_uint_eq(plan.best->run.n_checkpoint_layers, 2);
+    ck_assert_uint_eq(plan.best->run.checkpoint_layers.n, 2);
     ck_assert_int_eq(plan.best->run.optimizer, MP_OPTIMIZER_SGD);
     mp_plan_release(&plan);
 }

@@ -89,9 +89,9 @@ START_TEST(every_key_is_read)
     ck_assert_int_eq(run->precision, MP_PRECISION_FP32);
     ck_assert_int_eq(run->attention, MP_ATTENTION_EAGER);
     ck_assert_int_eq(run->checkpoint, MP_CHECKPOINT_LAYERS);
-    ck_assert_uint_eq(run->n_checkpoint_layers, 2);
-    ck_assert_int_eq(run->checkpoint_layers[0], 1);
-    ck_assert_int_eq(run->checkpoint_layers[1], 5);
+    ck_assert_uint_eq(run->checkpoint_layers.n, 2);
+    ck_assert_int_eq(run->checkpoint_layers.layers[0], 1);
+    ck_assert_int_eq(run->checkpoint_layers.layers[1], 5);
     ck_assert_int_eq(run->optimizer, MP_OPTIMIZER_SGD_MOMENTUM);
     ck_assert_int_eq(run->accumulate, 3);
     ck_assert_int_eq(run->iterations, 2);
@@ -192,6 +192,31 @@ static const struct {
     {"{checkpoint: {layer: [1]}}", MEMPLAN_STATUS_INPUT, {"'checkpoint.layer'", "'layers'"}},
     {"{checkpoint: {layers: [-1]}}", MEMPLAN_STATUS_INPUT, {"checkpoint.layers: -1"}},
     {"{checkpoint: {layers: all}}", MEMPLAN_STATUS_INPUT, {"checkpoint.layers: \"all\""}},
+    {"{checkpoint: {}}", MEMPLAN_STATUS_INPUT, {"checkpoint.layers: missing"}},
+    {"{checkpoint: {layers: [1], every: 2}}", MEMPLAN_STATUS_INPUT, {"give one of layers, every"}},
+    {"{checkpoint: {attention: some}}", MEMPLAN_STATUS_INPUT, {"checkpoint.attention: \"some\"", "all"}},
+    {"{checkpoint: {mlp: {layer: [1]}}}", MEMPLAN_STATUS_INPUT, {"'checkpoint.mlp.layer'", "'layers'"}},
+    {"{offload: [a]}", MEMPLAN_STATUS_INPUT, {"offload: \"a\" is not an integer"}},
+    {"{offload: yes}", MEMPLAN_STATUS_INPUT, {"offload: \"yes\" is no choice", "{every: N}"}},
+    {"{model: gpt2, gpu: H200-141G, offload: [12]}", MEMPLAN_STATUS_INPUT, {"blocks are 0 to 11"}},
+    {"{model: gpt2, gpu: H200-141G, checkpoint: {mlp: {first: 13}}}",
+     MEMPLAN_STATUS_INPUT,
+     {"checkpoint.mlp.first", "has 12 blocks"}},
+    {"{model: gpt2, gpu: H200-141G, checkpoint: {first: 2, mlp: [1]}}",
+     MEMPLAN_STATUS_INPUT,
+     {"block 1 is recomputed as a whole", "out of mlp"}},
+    {"{model: gpt2, gpu: H200-141G, checkpoint: {mlp: [3]}, offload: {every: 3}}",
+     MEMPLAN_STATUS_INPUT,
+     {"offload: block 3 is in checkpoint too"}},
+    {"{model: gpt2, gpu: H200-141G, checkpoint: full, offload: all}",
+     MEMPLAN_STATUS_INPUT,
+     {"offload: with checkpoint: full"}},
+    {"{model: gpt2, gpu: H200-141G, checkpoint: {attention: all}, use_cache: true}",
+     MEMPLAN_STATUS_INPUT,
+     {"use_cache", "twice"}},
+    {"{model: gpt2, gpu: H200-141G, offload: all, framework: hf-trainer}",
+     MEMPLAN_STATUS_INPUT,
+     {"offload", "hf-trainer"}},
     {"{model: gpt2, gpu: H200-141G, checkpoint: {layers: [12]}}",
      MEMPLAN_STATUS_INPUT,
      {"a.yaml:1:43: checkpoint.layers: 12", "blocks are 0 to 11"}},
@@ -337,6 +362,10 @@ static const struct {
     {"tf32", "1", MEMPLAN_STATUS_INPUT, NULL},
     {"checkpoint", "full", MEMPLAN_STATUS_OK, "full"},
     {"checkpoint", "{layers: [2, 0]}", MEMPLAN_STATUS_OK, "layers 0,2"},
+    {"checkpoint", "{attention: [1, 0], layers: [2]}", MEMPLAN_STATUS_OK, "layers 2, attention 0,1"},
+    {"checkpoint", "{mlp: {first: 2}}", MEMPLAN_STATUS_OK, "mlp 0,1"},
+    {"offload", "{every: 6}", MEMPLAN_STATUS_OK, "0,6"},
+    {"offload", "none", MEMPLAN_STATUS_OK, ""},
     {"attention_mask", "padded", MEMPLAN_STATUS_OK, "padded"},
     {"allocator_conf", "expandable_segments:True", MEMPLAN_STATUS_OK, "expandable_segments:True"},
     {"allocator_conf", "", MEMPLAN_STATUS_OK, ""},
@@ -461,6 +490,8 @@ static const char *const round_trips[] = {
     "seq_lengths: [5, 9], pad_to: 4}",
     "{model: gpt2, gpu: T4-16G, checkpoint: {layers: [3, 1]}, attention_mask: padded, used: 1GiB, "
     "zero_grad: keep}",
+    "{model: gpt2, gpu: T4-16G, checkpoint: {layers: [1], attention: [0], mlp: {every: 4}}, offload: [2]}",
+    "{model: gpt2, gpu: T4-16G, checkpoint: {attention: all}}",
     "{model: gpt2, gpu: T4-16G, checkpoint: full-reentrant, allocator_conf: "
     "'expandable_segments:True', init_device: cpu,"
     " allocator_limit_bytes: 4GiB, attention_mask: true, optimizer: none, iterations: 4}",
