@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* `memplan plan`: the settings of a job that fit, and take least time, GPUs or memory. */
 #include "base/file.h"
+#include "base/progress.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "report/plan.h"
 #include "spec/problems.h"
 
 struct plan_options {
-    bool json, pareto;
+    bool json, pareto, no_progress;
     const char *tokens, *output, *precisions;
     int64_t gpus;
     int minimize;
@@ -27,6 +28,8 @@ static const struct mp_option options[] = {
     {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, json), .group = "Output", .help = "print JSON"},
     {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct plan_options, output),
      .group = "Output", .help = "write to FILE instead of standard output"},
+    {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, no_progress), .group = "Output",
+     .help = "no progress on the terminal"},
 };
 
 const struct mp_command mp_command_plan = {
@@ -108,9 +111,13 @@ static enum memplan_status write_report(const struct plan_options *o, const stru
     return status;
 }
 
+static void report_progress(void *context, uint64_t n_done) { mp_progress_update(context, n_done); }
+
 static enum memplan_status make(const struct plan_options *o, const struct mp_run_source *source, bool *found, struct memplan_error *err)
 {
-    struct mp_plan_request request = {.gpus = MP_MAX(o->gpus, 1), .aim = (enum mp_plan_aim)o->minimize, .pareto = o->pareto};
+    struct mp_progress progress;
+    struct mp_plan_request request = {.gpus = MP_MAX(o->gpus, 1), .aim = (enum mp_plan_aim)o->minimize, .pareto = o->pareto,
+                                      .progress = report_progress, .context = &progress};
     struct mp_plan plan;
     enum memplan_status status = read_tokens(o->tokens, &request.tokens_per_step, err);
     if (!status)
@@ -121,8 +128,10 @@ static enum memplan_status make(const struct plan_options *o, const struct mp_ru
     for (size_t i = 0; i < request.run->n_warnings; i++)
         mp_cli_warn("plan", request.run->warnings[i]);
     status = check(&request, err);
+    mp_progress_start(&progress, "settings tried", 0, !o->no_progress);
     if (!status)
         status = mp_plan_make(&request, &plan, err);
+    mp_progress_end(&progress);
     if (status)
         return status;
     *found = plan.best != NULL;

@@ -55,7 +55,7 @@ static bool is_number_key(enum mp_run_key key)
 /* Keys whose values are of more than one kind. */
 static bool takes_mixed_kinds(enum mp_run_key key)
 {
-    return key == MP_KEY_CHECKPOINT || key == MP_KEY_ATTENTION_MASK || key == MP_KEY_MODEL || is_bytes_key(key);
+    return key == MP_KEY_CHECKPOINT || key == MP_KEY_OFFLOAD || key == MP_KEY_ATTENTION_MASK || key == MP_KEY_MODEL || is_bytes_key(key);
 }
 
 static void *allocate(struct reader *r, size_t count, size_t size)

@@ -3,6 +3,12 @@
  * Solved by GLPK's branch and cut. Its messages are caught, its arguments checked before (it aborts on a bad index), its memory and
  * that of a failure given back through glp_free_env(). Layers that are the same in every respect are counted, not told apart: their
  * choices are integers, which takes away the symmetry that branching would drown in.
+ *
+ * Blocks of a model cost the same, but take the same only nearly, and each is alone at the instant of its own backward. So the first
+ * program is a smaller one, in which layers that cost the same all take what the least of them takes: it has a handful of integers,
+ * and no choice of the real program costs less. Its counts are then dealt out to the layers in every order of the choices. Where one
+ * fits, that is the answer, proven; else a little room is taken away and the smaller program asked again, and GLPK gets the real one
+ * for what is left of the gap.
  */
 #include "plan/ilp.h"
 
@@ -124,6 +130,7 @@ struct program {
     int n_columns;
     double unit_s, unit_bytes; /* GLPK likes numbers around one */
     double less_room;          /* share of the room that is not given, where an answer was over it by a hair */
+    int limit_ms;
 };
 
 static bool same_layer(const struct mp_ilp_problem *p, int a, int b)
@@ -344,20 +351,26 @@ struct guard {
 
 static void on_abort(void *info) { longjmp(((struct guard *)info)->jump, 1); }
 
-/* Keeps the best bound for when time runs out. */
-static void note_bound(glp_tree *tree, void *info)
+struct search {
+    double bound;
+    int n_nodes;
+};
+
+/* Keeps the best bound for when time runs out, and how far the search has come. */
+static void note_search(glp_tree *tree, void *info)
 {
-    double *const bound = info;
+    struct search *const search = info;
     const int best = glp_ios_best_node(tree);
     if (best)
-        *bound = glp_ios_node_bound(tree, best);
+        search->bound = glp_ios_node_bound(tree, best);
+    glp_ios_tree_size(tree, NULL, NULL, &search->n_nodes);
 }
 
 static enum memplan_status run_glpk(const struct program *m, int *choice, struct mp_ilp_solution *s, int *index, double *value,
                                     struct memplan_error *err)
 {
     glp_iocp how;
-    double bound = -INFINITY;
+    struct search search = {-INFINITY, 0};
     glp_prob *const lp = glp_create_prob();
     glp_set_obj_dir(lp, GLP_MIN);
     add_columns(m, lp);
@@ -366,12 +379,12 @@ static enum memplan_status run_glpk(const struct program *m, int *choice, struct
     glp_init_iocp(&how);
     how.presolve = GLP_ON;
     how.msg_lev = GLP_MSG_OFF;
-    how.tm_lim = MP_ILP_TIME_S * 1000;
+    how.tm_lim = m->limit_ms;
     how.cov_cuts = how.gmi_cuts = how.mir_cuts = GLP_ON;
     how.br_tech = GLP_BR_PCH;
     how.bt_tech = GLP_BT_BLB;
-    how.cb_func = note_bound;
-    how.cb_info = &bound;
+    how.cb_func = note_search;
+    how.cb_info = &search;
     const int code = glp_intopt(lp, &how), status = glp_mip_status(lp);
     enum memplan_status result = MEMPLAN_STATUS_OK;
     if (code != 0 && code != GLP_ENOPFS && code != GLP_ENODFS && code != GLP_ETMLIM && code != GLP_EMIPGAP)
@@ -380,7 +393,8 @@ static enum memplan_status run_glpk(const struct program *m, int *choice, struct
     s->feasible = status == GLP_OPT || status == GLP_FEAS;
     if (s->feasible)
         read_choice(m, lp, choice);
-    s->bound_s = s->optimal ? glp_mip_obj_val(lp) * m->unit_s : bound * m->unit_s;
+    s->bound_s = s->optimal ? glp_mip_obj_val(lp) * m->unit_s : search.bound * m->unit_s;
+    s->n_nodes += search.n_nodes;
     if (code == GLP_ENOPFS || code == GLP_ENODFS || (code == 0 && status == GLP_NOFEAS))
         s->optimal = true; /* proven: nothing fits */
     glp_delete_prob(lp);
@@ -402,19 +416,6 @@ static enum memplan_status guarded(const struct program *m, int *choice, struct 
     glp_error_hook(NULL, NULL);
     glp_free_env();
     return status;
-}
-
-/* Time may end it early: whoever is better and fits, wins. */
-static void settle(const struct mp_ilp_problem *p, int *choice, const int *greedy, bool greedy_fits, double greedy_s, struct mp_ilp_solution *s)
-{
-    if (greedy_fits && (!s->feasible || greedy_s < s->cost_s)) {
-        memcpy(choice, greedy, (size_t)p->n_layers * sizeof *choice);
-        s->cost_s = greedy_s;
-        s->feasible = true;
-    }
-    s->optimal = s->optimal && (!s->feasible || s->cost_s <= s->bound_s * (1 + 1e-9) + 1e-12);
-    if (s->optimal && s->feasible)
-        s->bound_s = s->cost_s;
 }
 
 /*
@@ -445,30 +446,229 @@ static enum memplan_status solve_exactly(struct program *m, int *choice, struct 
     return MEMPLAN_STATUS_OK;
 }
 
+/* Time may end it early: whoever is better and fits, wins. */
+static void settle(const struct mp_ilp_problem *p, int *choice, const int *other, bool other_fits, double other_s, struct mp_ilp_solution *s)
+{
+    if (other_fits && (!s->feasible || other_s < s->cost_s)) {
+        memcpy(choice, other, (size_t)p->n_layers * sizeof *choice);
+        s->cost_s = other_s;
+        s->feasible = true;
+    }
+    s->optimal = s->feasible ? s->cost_s <= s->bound_s * (1 + 1e-9) + 1e-12 : s->optimal;
+    if (s->optimal && s->feasible)
+        s->bound_s = s->cost_s;
+}
+
+static enum memplan_status solve_program(const struct mp_ilp_problem *p, int limit_ms, struct mp_arena *arena, int *choice,
+                                         struct mp_ilp_solution *s, struct memplan_error *err)
+{
+    struct program m = {.p = p, .limit_ms = limit_ms};
+    if (!find_groups(&m, arena))
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
+    choose_units(&m);
+    int *const index = mp_arena_calloc(arena, (size_t)m.n_columns + 1, sizeof *index);
+    double *const value = mp_arena_calloc(arena, (size_t)m.n_columns + 1, sizeof *value);
+    if (!index || !value)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
+    return solve_exactly(&m, choice, s, index, value, err);
+}
+
+static int limit_of(const struct mp_ilp_problem *p) { return p->limit_ms > 0 ? p->limit_ms : MP_ILP_TIME_S * 1000; }
+
+/* ---- the smaller program ---- */
+
+static bool same_costs(const struct mp_ilp_problem *p, int a, int b)
+{
+    for (int c = 0; c < p->n_choices; c++) {
+        const double x = cost_of(p, a, c), y = cost_of(p, b, c);
+        if (isfinite(x) != isfinite(y) || (isfinite(x) && fabs(x - y) > 1e-12 * fabs(x)))
+            return false;
+    }
+    return true;
+}
+
+/* Layers that cost the same, by the first of them. The last layer is alone: the rest is still held when its backward runs. */
+static void find_classes(const struct mp_ilp_problem *p, int *class)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        class[l] = l;
+        for (int other = 0; other < l && class[l] == l && l + 1 < p->n_layers; other++)
+            if (class[other] == other && same_costs(p, other, l))
+                class[l] = other;
+    }
+}
+
+/* The problem in which every layer takes what the least of its class does, in a room of its own. False without memory. */
+static bool relax(const struct mp_ilp_problem *p, const int *class, struct mp_arena *arena, struct mp_ilp_problem *relaxed, uint64_t *room)
+{
+    const size_t row = (size_t)p->n_choices * (size_t)p->n_instants, layers = (size_t)p->n_layers;
+    uint64_t *const bytes = mp_arena_calloc(arena, layers * row, sizeof *bytes);
+    double *const cost_s = mp_arena_calloc(arena, layers * (size_t)p->n_choices, sizeof *cost_s);
+    if (!bytes || !cost_s)
+        return false;
+    memcpy(bytes, p->bytes, layers * row * sizeof *bytes);
+    memcpy(room, p->room, (size_t)p->n_instants * sizeof *room);
+    for (size_t l = 0; l < layers; l++) {
+        uint64_t *const least = &bytes[(size_t)class[l] * row];
+        for (size_t i = 0; i < row; i++)
+            least[i] = MP_MIN(least[i], p->bytes[l * row + i]);
+    }
+    for (size_t l = 0; l < layers; l++) {
+        if (class[l] != (int)l)
+            memcpy(&bytes[l * row], &bytes[(size_t)class[l] * row], row * sizeof *bytes);
+        memcpy(&cost_s[l * (size_t)p->n_choices], &p->cost_s[class[l] * p->n_choices], (size_t)p->n_choices * sizeof *cost_s);
+    }
+    *relaxed = *p;
+    relaxed->bytes = bytes;
+    relaxed->room = room;
+    relaxed->cost_s = cost_s;
+    return true;
+}
+
+/* Bytes over the room at the worst instant; 0: it fits. */
+static uint64_t worst_excess(const struct mp_ilp_problem *p, const int *choice)
+{
+    uint64_t worst = 0;
+    for (int t = 0; t < p->n_instants; t++) {
+        uint64_t sum = 0;
+        for (int l = 0; l < p->n_layers; l++)
+            sum += bytes_of(p, l, choice[l], t);
+        worst = sum > p->room[t] ? MP_MAX(worst, sum - p->room[t]) : worst;
+    }
+    return worst;
+}
+
+/* Each class's choices go to its layers in the order of the choices. */
+static void deal(const struct mp_ilp_problem *p, const int *class, const int *counted, const int *order, int *choice)
+{
+    for (int first = 0; first < p->n_layers; first++) {
+        if (class[first] != first)
+            continue;
+        int layer = first;
+        for (int i = 0; i < p->n_choices; i++) {
+            for (int l = first; l < p->n_layers; l++) {
+                if (class[l] != first || counted[l] != order[i])
+                    continue;
+                while (class[layer] != first)
+                    layer++;
+                choice[layer++] = order[i];
+            }
+        }
+    }
+}
+
+static bool next_order(int *order, int n)
+{
+    int i = n - 2, k = n - 1;
+    while (i >= 0 && order[i] > order[i + 1])
+        i--;
+    if (i < 0)
+        return false;
+    while (order[k] < order[i])
+        k--;
+    for (int a = i, b = k, first = 1; a < b; first = 0) {
+        const int kept = order[a];
+        order[a] = order[b];
+        order[b] = kept;
+        a = first ? i + 1 : a + 1;
+        b = first ? n - 1 : b - 1;
+    }
+    return true;
+}
+
+enum { MAX_ORDERED = 6 }; /* 720 orders */
+
+/* The order that is least over the room; what it is over by. */
+static uint64_t arrange(const struct mp_ilp_problem *p, const int *class, const int *counted, int *tried, int *choice)
+{
+    int order[MAX_ORDERED];
+    uint64_t least = worst_excess(p, counted);
+    memcpy(choice, counted, (size_t)p->n_layers * sizeof *choice);
+    for (int i = 0; i < MAX_ORDERED; i++)
+        order[i] = i;
+    if (p->n_choices > MAX_ORDERED)
+        return least;
+    do {
+        deal(p, class, counted, order, tried);
+        const uint64_t excess = worst_excess(p, tried);
+        if (excess < least) {
+            least = excess;
+            memcpy(choice, tried, (size_t)p->n_layers * sizeof *choice);
+        }
+    } while (least > 0 && next_order(order, p->n_choices));
+    return least;
+}
+
+/*
+ * The smaller program, until its counts can be dealt out. *s: the answer, with the bound of the first program, which had all the room;
+ * infeasible where nothing could be dealt out, and proven so where even the smaller program has no answer.
+ */
+static enum memplan_status solve_counts(const struct mp_ilp_problem *p, struct mp_arena *arena, int *choice, struct mp_ilp_solution *s,
+                                        struct memplan_error *err)
+{
+    enum { TRIES = 8 };
+    const size_t layers = (size_t)p->n_layers;
+    int *const class = mp_arena_calloc(arena, 3 * layers, sizeof *class), *const counted = class ? class + layers : NULL;
+    uint64_t *const room = mp_arena_calloc(arena, (size_t)p->n_instants, sizeof *room);
+    struct mp_ilp_problem relaxed;
+    if (!class || !room)
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
+    find_classes(p, class);
+    if (!relax(p, class, arena, &relaxed, room))
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
+    for (int i = 0; i < TRIES; i++) {
+        struct mp_ilp_solution now = {.bound_s = -INFINITY, .n_nodes = 0};
+        const enum memplan_status status = solve_program(&relaxed, limit_of(p), arena, counted, &now, err);
+        if (status)
+            return status;
+        s->n_nodes += now.n_nodes;
+        if (i == 0) {
+            s->bound_s = now.bound_s;
+            s->optimal = now.optimal && !now.feasible;
+        }
+        if (!now.feasible)
+            return MEMPLAN_STATUS_OK;
+        const uint64_t excess = arrange(p, class, counted, counted + layers, choice);
+        if (excess == 0) {
+            s->feasible = mp_ilp_fits(p, choice, &s->cost_s);
+            return MEMPLAN_STATUS_OK;
+        }
+        for (int t = 0; t < p->n_instants; t++)
+            room[t] -= MP_MIN(room[t], excess);
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
+/* ---- the whole ---- */
+
+#define SMALL_GAP    0.005 /* not worth more than */
+#define SMALL_GAP_MS 200
+
 enum memplan_status mp_ilp_solve(const struct mp_ilp_problem *p, int *choice, struct mp_ilp_solution *s, struct memplan_error *err)
 {
     struct mp_arena arena;
-    struct program m = {.p = p};
-    *s = (struct mp_ilp_solution){false, false, 0, -INFINITY};
+    double greedy_s = 0;
+    *s = (struct mp_ilp_solution){.bound_s = -INFINITY};
     if (p->n_layers < 1 || p->n_choices < 1 || p->n_instants < 1 || p->n_layers > MAX_COLUMNS / p->n_choices)
         return mp_error_set(err, MEMPLAN_STATUS_RANGE, "%d layers with %d choices are no program to solve", p->n_layers, p->n_choices);
     mp_arena_init(&arena);
-    int *const greedy = mp_arena_calloc(&arena, (size_t)p->n_layers, sizeof(int));
-    enum memplan_status status = MEMPLAN_STATUS_OK;
-    if (!greedy || !find_groups(&m, &arena)) {
-        status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
-    } else {
-        double greedy_s = 0;
-        choose_units(&m);
-        const bool greedy_fits = mp_ilp_greedy(p, greedy, &greedy_s);
-        int *const index = mp_arena_calloc(&arena, (size_t)m.n_columns + 1, sizeof *index);
-        double *const value = mp_arena_calloc(&arena, (size_t)m.n_columns + 1, sizeof *value);
-        if (!index || !value)
-            status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
-        else
-            status = solve_exactly(&m, choice, s, index, value, err);
+    int *const other = mp_arena_calloc(&arena, (size_t)p->n_layers, sizeof(int));
+    enum memplan_status status = other ? solve_counts(p, &arena, choice, s, err)
+                                       : mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while solving");
+    if (!status && !(s->optimal && !s->feasible)) {
+        const bool greedy_fits = mp_ilp_greedy(p, other, &greedy_s);
+        settle(p, choice, other, greedy_fits, greedy_s, s);
+    }
+    if (!status && !s->optimal) {
+        struct mp_ilp_solution real = {.bound_s = -INFINITY};
+        const int limit_ms = limit_of(p);
+        const bool close = s->feasible && s->cost_s - s->bound_s <= SMALL_GAP * s->cost_s;
+        status = solve_program(p, close ? SMALL_GAP_MS : limit_ms, &arena, other, &real, err);
+        s->n_nodes += real.n_nodes;
+        s->bound_s = MP_MAX(s->bound_s, real.bound_s);
+        s->optimal = real.optimal && !real.feasible;
         if (!status)
-            settle(p, choice, greedy, greedy_fits, greedy_s, s);
+            settle(p, choice, other, real.feasible, real.cost_s, s);
     }
     mp_arena_release(&arena);
     return status;
@@ -480,7 +680,7 @@ enum memplan_status mp_ilp_solve(const struct mp_ilp_problem *p, int *choice, st
 {
     (void)p;
     (void)choice;
-    *s = (struct mp_ilp_solution){false, false, 0, -INFINITY};
+    *s = (struct mp_ilp_solution){.bound_s = -INFINITY};
     return mp_error_set(err, MEMPLAN_STATUS_SOLVER, "this build has no GLPK, which plans need; install libglpk-dev and build again");
 }
 

@@ -20,6 +20,7 @@ struct mp_ilp_problem {
     const double *cost_s;    /* [layer][choice] >= 0; infinite: not a choice of that layer */
     const uint64_t *bytes;   /* [layer][choice][instant] */
     const uint64_t *room;    /* [instant] */
+    int limit_ms;            /* of one call of the solver; 0: MP_ILP_TIME_S */
 };
 
 struct mp_ilp_solution {
@@ -27,6 +28,7 @@ struct mp_ilp_solution {
     bool optimal;    /* proven */
     double cost_s;   /* of choice[] */
     double bound_s;  /* no choice costs less; minus infinity: nothing was proven */
+    int64_t n_nodes; /* subproblems that were branched into, all calls of the solver together */
 };
 
 /** choice: n_layers indices. UNSUPPORTED without GLPK, SOLVER when it fails, NOMEM. */

@@ -13,7 +13,17 @@
 
 #include "spec/shipped.h"
 
-enum { KEEP, RECOMPUTE, CHOICES, MAX_CUTS = 64, MAX_OPTIONS = 256, FRONT_STEPS = 8 };
+enum { CHOICES = MP_PLAN_CHOICES, MAX_CUTS = 64, MAX_OPTIONS = 256, FRONT_STEPS = 8 };
+
+#define LATER_SOLVE_MS 1000 /* once there is a plan, or a bound */
+#define PROFILE_ERROR 0.005 /* of what mixtures of choices take (tests/unit/test_plan.c) */
+
+/* What was found out of settings, whatever the allocator's. */
+struct known {
+    struct mp_run run;
+    struct mp_step_cost kept; /* step_s 0: not yet */
+    struct mp_plan_profile profile; /* n_layers 0: not yet */
+};
 
 struct planner {
     struct mp_plan *plan;
@@ -21,29 +31,51 @@ struct planner {
     struct memplan_error *err;
     bool smallest_seen; /* least_bytes is set */
     bool exact;         /* replay every micro-batch */
+    struct known *known;
+    size_t n_known;
 };
 
 static enum memplan_status no_memory(const struct planner *p) { return mp_error_set(p->err, MEMPLAN_STATUS_NOMEM, "out of memory while planning"); }
 
 /* ---- choices of blocks as a run ---- */
 
-static bool set_layers(struct mp_run *run, const int *choice, int n, struct mp_arena *arena)
+static bool is_given(const struct planner *p, enum mp_run_key key) { return mp_run_is_given(p->request->run, key); }
+
+/* The user says what to do with the blocks. */
+static bool has_blocks(const struct planner *p) { return is_given(p, MP_KEY_CHECKPOINT) || is_given(p, MP_KEY_OFFLOAD); }
+
+/* All blocks the same way; nothing needs memory then but the list. */
+static bool treat_all(const struct planner *p, struct mp_run *run, enum mp_plan_choice choice)
 {
-    int32_t *const layers = mp_arena_calloc(arena, (size_t)n + 1, sizeof *layers);
-    size_t count = 0;
-    if (!layers)
-        return false;
-    for (int l = 0; l < n; l++)
-        if (choice[l] == RECOMPUTE)
-            layers[count++] = l;
-    run->checkpoint = count == 0 ? MP_CHECKPOINT_NONE : count == (size_t)n ? MP_CHECKPOINT_FULL : MP_CHECKPOINT_LAYERS;
-    run->checkpoint_layers.layers = layers;
-    run->checkpoint_layers.n = run->checkpoint == MP_CHECKPOINT_LAYERS ? count : 0;
-    run->given |= UINT64_C(1) << MP_KEY_CHECKPOINT;
-    return true;
+    const int n = (int)mp_model_layers(run->model);
+    int *const all = mp_arena_calloc(&p->plan->arena, (size_t)MP_MAX(n, 1), sizeof *all);
+    for (int l = 0; all && l < n; l++)
+        all[l] = (int)choice;
+    return all && mp_plan_set_blocks(run, all, n, &p->plan->arena);
+}
+
+static void count_blocks(struct mp_plan_option *o)
+{
+    const struct mp_run *const run = &o->run;
+    const int n = (int)mp_model_layers(run->model);
+    const bool all = run->checkpoint == MP_CHECKPOINT_FULL || run->checkpoint == MP_CHECKPOINT_FULL_REENTRANT;
+    memset(o->n_blocks, 0, sizeof o->n_blocks);
+    o->n_blocks[MP_PLAN_RECOMPUTE] = all ? n : (int)run->checkpoint_layers.n;
+    o->n_blocks[MP_PLAN_ATTENTION] = (int)run->recompute[MP_PART_ATTENTION].n;
+    o->n_blocks[MP_PLAN_MLP] = (int)run->recompute[MP_PART_MLP].n;
+    o->n_blocks[MP_PLAN_OFFLOAD] = (int)run->offload.n;
+    o->n_blocks[MP_PLAN_KEEP] = n;
+    for (int c = MP_PLAN_KEEP + 1; c < CHOICES; c++)
+        o->n_blocks[MP_PLAN_KEEP] -= o->n_blocks[c];
 }
 
 /* ---- one set of settings ---- */
+
+/* Of a step, all ranks together. */
+static double tokens_of(const struct mp_run *run)
+{
+    return (double)run->batch * (double)run->seq * (double)run->accumulate * (double)run->world;
+}
 
 /* More micro-batches than two take what two do; the last word on a plan has them all. */
 static struct mp_run shortened(const struct planner *p, const struct mp_run *run)
@@ -95,136 +127,241 @@ static enum memplan_status demand(const struct mp_run *run, uint64_t *bytes, uin
     return MEMPLAN_STATUS_OK;
 }
 
-static struct mp_ilp_problem problem_of(const struct mp_plan_profile *profile, uint64_t room_bytes, uint64_t *room)
+/* False: something else than the blocks takes more than the room. */
+static bool problem_of(const struct mp_plan_profile *profile, uint64_t room_bytes, uint64_t *room, struct mp_ilp_problem *problem)
 {
-    for (int t = 0; t < profile->n_instants; t++)
-        room[t] = room_bytes > profile->base_bytes[t] ? room_bytes - profile->base_bytes[t] : 0;
-    return (struct mp_ilp_problem){profile->n_layers, CHOICES, profile->n_instants, profile->cost_s, profile->bytes, room};
+    *problem = (struct mp_ilp_problem){profile->n_layers, CHOICES, profile->n_instants, profile->cost_s, profile->bytes, room, 0};
+    for (int t = 0; t < profile->n_instants; t++) {
+        if (room_bytes < profile->base_bytes[t])
+            return false;
+        room[t] = room_bytes - profile->base_bytes[t];
+    }
+    return true;
 }
 
-/* The user's own checkpointing: nothing to choose. */
+/* The user's own choice: nothing to choose. */
 static enum memplan_status take_as_given(struct planner *p, struct mp_plan_option *o)
 {
     const struct mp_run few = shortened(p, &o->run);
-    const bool all = o->run.checkpoint == MP_CHECKPOINT_FULL || o->run.checkpoint == MP_CHECKPOINT_FULL_REENTRANT;
     enum memplan_status status = replay(&few, o, p->err);
     if (!status)
         status = mp_cost_estimate(&o->run, &p->plan->arena, &o->cost, p->err);
-    o->n_recomputed = all ? (int)mp_model_layers(o->run.model) : (int)o->run.checkpoint_layers.n;
+    count_blocks(o);
     o->bound_s = o->greedy_s = o->cost.step_s;
     o->optimal = true;
     return status;
 }
 
-/* Least memory: every block recomputed, whatever it costs. The program may have thought that even that does not fit. */
-static enum memplan_status recompute_all(struct planner *p, struct mp_plan_option *o)
+/*
+ * Least memory: every block recomputed, or every block on the host, whatever it costs. The program may have thought that even that
+ * does not fit.
+ */
+static enum memplan_status take_least_memory(struct planner *p, struct mp_plan_option *o)
 {
-    o->run.checkpoint = MP_CHECKPOINT_FULL;
-    o->run.checkpoint_layers.n = 0;
-    o->n_recomputed = (int)mp_model_layers(o->run.model);
-    const struct mp_run few = shortened(p, &o->run);
-    const enum memplan_status status = replay(&few, o, p->err);
+    static const enum mp_plan_choice ways[] = {MP_PLAN_RECOMPUTE, MP_PLAN_OFFLOAD};
+    struct mp_plan_option best = *o;
+    bool found = false;
+    for (size_t i = 0; i < MP_ARRAY_LEN(ways); i++) {
+        struct mp_plan_option other = *o;
+        if (!mp_plan_may(&o->run, ways[i]))
+            continue;
+        if (!treat_all(p, &other.run, ways[i]))
+            return no_memory(p);
+        const struct mp_run few = shortened(p, &other.run);
+        const enum memplan_status status = replay(&few, &other, p->err);
+        if (status)
+            return status;
+        if (!found || (other.fits && (!best.fits || other.device_used_bytes < best.device_used_bytes)))
+            best = other;
+        found = true;
+        if (best.fits && p->request->aim != MP_PLAN_MEMORY)
+            break; /* recomputing is faster */
+    }
+    *o = best;
+    count_blocks(o);
     o->optimal = o->optimal && !o->fits;
-    return status ? status : mp_cost_estimate(&o->run, &p->plan->arena, &o->cost, p->err);
+    return mp_cost_estimate(&o->run, &p->plan->arena, &o->cost, p->err);
 }
 
 /* Nothing that these settings can do is as fast as what there is already. */
 static bool is_beaten(const struct planner *p, const struct mp_plan_option *o)
 {
     const struct mp_plan_option *const best = p->plan->best;
-    return p->request->aim != MP_PLAN_MEMORY && p->request->tokens_per_step && !p->request->pareto && best && best != o &&
-           o->bound_s >= best->cost.step_s;
+    if (p->request->aim == MP_PLAN_MEMORY || p->request->pareto || !best || best == o)
+        return false;
+    return p->request->tokens_per_step ? o->bound_s >= best->cost.step_s
+                                       : o->bound_s / tokens_of(&o->run) >= best->cost.step_s / tokens_of(&best->run);
 }
 
-/* What recomputing a block leaves free at the loss, of the block where that is least: the next answer differs by one at least. */
+/* What treating a block leaves free at the loss, of block and choice where that is least: the next answer differs by one at least. */
 static uint64_t smallest_saving(const struct mp_plan_profile *profile)
 {
     const int n = profile->n_layers, loss = n + 1;
     uint64_t least = UINT64_MAX;
     for (int l = 0; l < n; l++) {
-        const uint64_t kept = profile->bytes[(l * CHOICES + KEEP) * profile->n_instants + loss];
-        const uint64_t left = profile->bytes[(l * CHOICES + RECOMPUTE) * profile->n_instants + loss];
-        least = MP_MIN(least, kept > left ? kept - left : 0);
+        const uint64_t kept = profile->bytes[(l * CHOICES + MP_PLAN_KEEP) * profile->n_instants + loss];
+        for (int c = MP_PLAN_KEEP + 1; c < CHOICES; c++) {
+            const uint64_t left = profile->bytes[(l * CHOICES + c) * profile->n_instants + loss];
+            if (isfinite(profile->cost_s[l * CHOICES + c]) && kept > left)
+                least = MP_MIN(least, kept - left);
+        }
     }
-    return least;
+    return least < UINT64_MAX ? least : 0;
 }
 
-static enum memplan_status choose_blocks(struct planner *p, struct mp_plan_option *o, const struct mp_plan_profile *profile, uint64_t available)
+/* The program's answer for one size of room, and the replay's word on it. */
+struct attempt {
+    struct mp_plan_option o;
+    bool feasible, beaten;
+    uint64_t peak_bytes; /* predicted */
+};
+
+static enum memplan_status try_room(struct planner *p, const struct mp_plan_option *from, const struct mp_plan_profile *profile,
+                                    uint64_t room_bytes, struct attempt *a)
 {
     struct mp_arena *const arena = &p->plan->arena;
     const size_t n = (size_t)profile->n_layers;
-    int *const choice = mp_arena_calloc(arena, n, sizeof *choice), *const greedy = mp_arena_calloc(arena, n, sizeof *greedy);
+    int *const choice = mp_arena_calloc(arena, 2 * n, sizeof *choice), *const greedy = choice ? choice + n : NULL;
     uint64_t *const room = mp_arena_calloc(arena, (size_t)profile->n_instants, sizeof *room);
-    double greedy_s = 0, keep_s = 0;
-    if (!choice || !greedy || !room || !set_layers(&o->run, choice, (int)n, arena))
+    const double keep_s = profile->keep.step_s, more = (double)from->run.accumulate;
+    struct mp_ilp_problem problem;
+    struct mp_ilp_solution s;
+    double greedy_s = 0;
+    *a = (struct attempt){.o = *from};
+    if (!choice || !room)
         return no_memory(p);
-    enum memplan_status status = mp_cost_estimate(&o->run, arena, &o->cost, p->err); /* everything kept */
-    keep_s = o->cost.step_s;
-    o->fits = false;
-    const uint64_t cut = MP_MAX(smallest_saving(profile) / 2, 1);
-    for (uint64_t bytes = available; !status && o->n_cuts <= MAX_CUTS; o->n_cuts++) {
-        const struct mp_ilp_problem problem = problem_of(profile, bytes, room);
-        struct mp_ilp_solution s;
-        const bool by_hand = mp_ilp_greedy(&problem, greedy, &greedy_s);
-        status = mp_ilp_solve(&problem, choice, &s, p->err);
-        if (status)
-            return status;
-        o->greedy_s = by_hand ? keep_s + greedy_s * (double)o->run.accumulate : -1;
-        if (o->n_cuts == 0)
-            o->bound_s = keep_s + MP_MAX(s.bound_s, 0) * (double)o->run.accumulate;
-        o->optimal = s.optimal;
-        o->beaten = is_beaten(p, o);
-        if (o->beaten)
-            return MEMPLAN_STATUS_OK;
-        if (!s.feasible)
-            return recompute_all(p, o);
-        if (!set_layers(&o->run, choice, (int)n, arena))
-            return no_memory(p);
-        const struct mp_run few = shortened(p, &o->run);
-        status = replay(&few, o, p->err);
-        if (!status && o->fits)
-            break;
-        bytes = mp_plan_profile_peak(profile, choice);
-        bytes -= MP_MIN(bytes, cut);
-    }
-    if (!status && !o->fits)
-        return recompute_all(p, o);
-    o->n_recomputed = 0;
-    for (size_t l = 0; l < n; l++)
-        o->n_recomputed += choice[l] == RECOMPUTE;
-    return status ? status : mp_cost_estimate(&o->run, arena, &o->cost, p->err);
-}
-
-/* What would fit if anything does: every block recomputed. */
-static enum memplan_status try_smallest(struct planner *p, const struct mp_run *run, struct mp_plan_option *o, uint64_t *available)
-{
-    struct mp_run small = shortened(p, run);
-    uint64_t bytes;
-    if (!mp_run_is_given(p->request->run, MP_KEY_CHECKPOINT)) {
-        small.checkpoint = MP_CHECKPOINT_FULL;
-        small.checkpoint_layers.n = 0;
-    }
-    const enum memplan_status status = demand(&small, &bytes, available, p->err);
+    a->o.fits = false;
+    a->o.greedy_s = -1;
+    if (!problem_of(profile, room_bytes, room, &problem))
+        return MEMPLAN_STATUS_OK;
+    if (mp_ilp_greedy(&problem, greedy, &greedy_s))
+        a->o.greedy_s = keep_s + greedy_s * more;
+    problem.limit_ms = p->plan->best || from->n_cuts > 0 ? LATER_SOLVE_MS : 0;
+    enum memplan_status status = mp_ilp_solve(&problem, choice, &s, p->err);
     if (status)
         return status;
-    o->proven_too_large = bytes > *available;
-    if (!p->smallest_seen || bytes < p->plan->least_bytes) {
-        p->plan->least_bytes = bytes;
+    a->feasible = s.feasible;
+    a->o.optimal = s.optimal;
+    if (a->o.n_cuts == 0)
+        a->o.bound_s = keep_s + MP_MAX(s.bound_s, 0) * more;
+    a->o.beaten = a->beaten = is_beaten(p, &a->o);
+    if (a->beaten || !a->feasible)
+        return MEMPLAN_STATUS_OK;
+    if (!mp_plan_set_blocks(&a->o.run, choice, (int)n, arena))
+        return no_memory(p);
+    a->peak_bytes = mp_plan_profile_peak(profile, choice);
+    const struct mp_run few = shortened(p, &a->o.run);
+    return replay(&few, &a->o, p->err);
+}
+
+/*
+ * The room is cut until the replay fits: by a little three times, then by twice as much each time. What was cut too much in the end
+ * is given back by halves, as far as that fits.
+ */
+static enum memplan_status choose_blocks(struct planner *p, struct mp_plan_option *o, const struct mp_plan_profile *profile, uint64_t available)
+{
+    enum { SMALL_CUTS = 3, HALVES = 4 };
+    const uint64_t cut = MP_MAX(smallest_saving(profile) / 2, 1);
+    uint64_t room = available, fails = 0, step = cut;
+    struct attempt a;
+    o->cost = profile->keep;
+    o->fits = false;
+    while (!o->fits) {
+        const enum memplan_status status = try_room(p, o, profile, room, &a);
+        if (status)
+            return status;
+        const bool hopeless = !a.feasible || (!a.o.fits && a.o.n_cuts == MAX_CUTS);
+        *o = a.o;
+        if (a.beaten)
+            return MEMPLAN_STATUS_OK;
+        if (hopeless)
+            return take_least_memory(p, o);
+        if (o->fits)
+            break;
+        fails = a.peak_bytes;
+        step = ++o->n_cuts > SMALL_CUTS ? MP_MIN(step, UINT64_MAX / 4) * 2 : cut;
+        room = fails - MP_MIN(fails, step);
+    }
+    for (int i = 0; i < HALVES && step > cut && fails > room; i++) {
+        const uint64_t middle = room + (fails - room) / 2;
+        const enum memplan_status status = try_room(p, o, profile, middle, &a);
+        if (status)
+            return status;
+        if (a.o.fits) {
+            *o = a.o;
+            room = middle;
+        } else {
+            o->n_cuts += a.feasible;
+            fails = a.feasible ? MP_MIN(a.peak_bytes, middle) : middle;
+        }
+    }
+    count_blocks(o);
+    return mp_cost_estimate(&o->run, &p->plan->arena, &o->cost, p->err);
+}
+
+/* What would fit if anything does: every block recomputed, or every block on the host. */
+static enum memplan_status try_smallest(struct planner *p, const struct mp_run *run, struct mp_plan_option *o, uint64_t *available)
+{
+    uint64_t least = UINT64_MAX;
+    for (int way = 0; way < 2; way++) {
+        struct mp_run small = shortened(p, run);
+        uint64_t bytes;
+        const enum mp_plan_choice choice = way ? MP_PLAN_OFFLOAD : MP_PLAN_RECOMPUTE;
+        if (way && (has_blocks(p) || !mp_plan_may(run, choice) || least <= *available))
+            break;
+        if (!has_blocks(p) && !treat_all(p, &small, choice))
+            return no_memory(p);
+        const enum memplan_status status = demand(&small, &bytes, available, p->err);
+        if (status)
+            return status;
+        least = MP_MIN(least, bytes);
+    }
+    o->proven_too_large = least > *available;
+    if (o->proven_too_large && !has_blocks(p) && mp_plan_may(run, MP_PLAN_OFFLOAD)) {
+        const struct mp_run few = shortened(p, run);
+        struct mp_plan_profile profile;
+        const enum memplan_status status = mp_plan_profile_make(&few, &p->plan->arena, &profile, p->err);
+        if (status)
+            return status;
+        const uint64_t mixed = (uint64_t)((double)mp_plan_profile_least(&profile) * (1 - PROFILE_ERROR));
+        least = MP_MIN(least, mixed);
+        o->proven_too_large = least > *available;
+    }
+    if (!p->smallest_seen || least < p->plan->least_bytes) {
+        p->plan->least_bytes = least;
         p->plan->available_bytes = *available;
         p->smallest_seen = true;
     }
     return MEMPLAN_STATUS_OK;
 }
 
-/* Recomputing nothing is the fastest, whether it fits or not. */
+static bool differ_in_allocator_only(const struct mp_run *a, const struct mp_run *b)
+{
+    return a->batch == b->batch && a->accumulate == b->accumulate && a->precision == b->precision && a->optimizer == b->optimizer &&
+           a->parallel == b->parallel && a->world == b->world;
+}
+
+/* The entry for these settings, a new one if need be; there is room for one each. */
+static struct known *recall(struct planner *p, const struct mp_run *run)
+{
+    for (size_t i = 0; i < p->n_known; i++)
+        if (differ_in_allocator_only(&p->known[i].run, run))
+            return &p->known[i];
+    p->known[p->n_known] = (struct known){.run = *run};
+    return &p->known[p->n_known++];
+}
+
+/* Keeping everything is the fastest, whether it fits or not. */
 static enum memplan_status time_kept(struct planner *p, struct mp_plan_option *o)
 {
+    struct known *const known = recall(p, &o->run);
     struct mp_run kept = o->run;
-    if (!mp_run_is_given(p->request->run, MP_KEY_CHECKPOINT)) {
-        kept.checkpoint = MP_CHECKPOINT_NONE;
-        kept.checkpoint_layers.n = 0;
-    }
-    const enum memplan_status status = mp_cost_estimate(&kept, &p->plan->arena, &o->cost, p->err);
+    enum memplan_status status = MEMPLAN_STATUS_OK;
+    if (!has_blocks(p) && !treat_all(p, &kept, MP_PLAN_KEEP))
+        return no_memory(p);
+    if (!(known->kept.step_s > 0))
+        status = mp_cost_estimate(&kept, &p->plan->arena, &known->kept, p->err);
+    o->cost = known->kept;
     o->bound_s = o->cost.step_s;
     return status;
 }
@@ -232,7 +369,6 @@ static enum memplan_status time_kept(struct planner *p, struct mp_plan_option *o
 static enum memplan_status try_option(struct planner *p, struct mp_plan_option *o)
 {
     uint64_t available = 0;
-    struct mp_plan_profile profile;
     enum memplan_status status = time_kept(p, o);
     o->beaten = !status && is_beaten(p, o);
     if (status || o->beaten)
@@ -240,21 +376,21 @@ static enum memplan_status try_option(struct planner *p, struct mp_plan_option *
     status = try_smallest(p, &o->run, o, &available);
     if (status || o->proven_too_large)
         return status;
-    if (mp_run_is_given(p->request->run, MP_KEY_CHECKPOINT))
+    if (has_blocks(p))
         return take_as_given(p, o);
     if (p->request->aim == MP_PLAN_MEMORY) {
-        status = recompute_all(p, o);
+        status = take_least_memory(p, o);
         o->bound_s = o->greedy_s = o->cost.step_s;
         o->optimal = true;
         return status;
     }
-    status = mp_plan_profile_make(&o->run, &p->plan->arena, &profile, p->err);
-    return status ? status : choose_blocks(p, o, &profile, available);
+    struct mp_plan_profile *const profile = &recall(p, &o->run)->profile;
+    if (profile->n_layers == 0)
+        status = mp_plan_profile_make(&o->run, &p->plan->arena, profile, p->err);
+    return status ? status : choose_blocks(p, o, profile, available);
 }
 
 /* ---- which settings ---- */
-
-static bool is_given(const struct planner *p, enum mp_run_key key) { return mp_run_is_given(p->request->run, key); }
 
 static double value_of(const struct planner *p, const struct mp_plan_option *o)
 {
@@ -314,6 +450,8 @@ static enum memplan_status try_batches(struct planner *p, const struct mp_run *b
         const enum memplan_status status = o ? try_option(p, o) : MEMPLAN_STATUS_OK;
         if (status)
             return status;
+        if (p->request->progress)
+            p->request->progress(p->request->context, p->plan->n_options);
         if (o && is_better(p, o, p->plan->best))
             p->plan->best = o;
         if (!o || (!o->fits && !o->beaten) || is_given(p, MP_KEY_BATCH) || p->request->aim == MP_PLAN_MEMORY)
@@ -434,7 +572,7 @@ static int by_memory(const void *a, const void *b)
     return (x->cost.tokens_per_s < y->cost.tokens_per_s) - (x->cost.tokens_per_s > y->cost.tokens_per_s);
 }
 
-/* Between everything recomputed and what fits, the best for several sizes of room. */
+/* Between the least that the blocks can take and what fits, the best for several sizes of room. */
 static enum memplan_status add_rooms(struct planner *p, const struct mp_plan_option *from, struct mp_plan_option *out, size_t *n)
 {
     struct mp_plan_profile profile;
@@ -443,9 +581,14 @@ static enum memplan_status add_rooms(struct planner *p, const struct mp_plan_opt
     int *const all = status ? NULL : mp_arena_calloc(arena, (size_t)profile.n_layers, sizeof *all);
     if (status || !all)
         return status ? status : no_memory(p);
-    for (int l = 0; l < profile.n_layers; l++)
-        all[l] = RECOMPUTE;
-    const uint64_t low = mp_plan_profile_peak(&profile, all), high = from->requested_bytes;
+    uint64_t low = UINT64_MAX;
+    for (int c = MP_PLAN_RECOMPUTE; c < CHOICES; c++) {
+        for (int l = 0; l < profile.n_layers; l++)
+            all[l] = c;
+        if (isfinite(profile.cost_s[c]))
+            low = MP_MIN(low, mp_plan_profile_peak(&profile, all));
+    }
+    const uint64_t high = from->requested_bytes;
     for (int i = 0; i < FRONT_STEPS && low < high && !status; i++) {
         struct mp_plan_option *const o = &out[*n];
         *o = (struct mp_plan_option){.run = from->run};
@@ -467,7 +610,7 @@ static enum memplan_status find_front(struct planner *p)
         if (!plan->options[i].fits)
             continue;
         all[n++] = plan->options[i];
-        if (!is_given(p, MP_KEY_CHECKPOINT) && plan->options[i].run.allocator_conf == plan->best->run.allocator_conf) {
+        if (!has_blocks(p) && plan->options[i].run.allocator_conf == plan->best->run.allocator_conf) {
             const enum memplan_status status = add_rooms(p, &plan->options[i], all, &n);
             if (status)
                 return status;
@@ -490,10 +633,8 @@ static struct mp_run smallest_run(const struct planner *p)
     struct mp_run run = *p->request->run;
     if (!is_given(p, MP_KEY_BATCH))
         run.batch = 1;
-    if (!is_given(p, MP_KEY_CHECKPOINT)) {
+    if (!has_blocks(p))
         run.checkpoint = MP_CHECKPOINT_FULL;
-        run.checkpoint_layers.n = 0;
-    }
     if (!is_given(p, MP_KEY_OPTIMIZER))
         run.optimizer = MP_OPTIMIZER_ADAMW_FUSED;
     if (p->request->gpus > 1 && !is_given(p, MP_KEY_DATA_PARALLEL)) {
@@ -558,15 +699,13 @@ static void try_batch(struct planner *p, const struct mp_run *small)
 static void try_given_checkpoint(struct planner *p, const struct mp_run *small)
 {
     struct mp_run run = *small;
-    if (!is_given(p, MP_KEY_CHECKPOINT) || small->checkpoint == MP_CHECKPOINT_FULL)
+    if (!has_blocks(p) || small->checkpoint == MP_CHECKPOINT_FULL || !treat_all(p, &run, MP_PLAN_RECOMPUTE))
         return;
-    run.checkpoint = MP_CHECKPOINT_FULL;
-    run.checkpoint_layers.n = 0;
     if (!fits_somehow(p, &run))
         return;
     struct mp_plan_change *const c = next_change(p);
     (void)snprintf(c->what, sizeof c->what, "blocks recomputed as the plan chooses, instead of as given");
-    (void)snprintf(c->setting, sizeof c->setting, "leave out --checkpoint");
+    (void)snprintf(c->setting, sizeof c->setting, "leave out %s", is_given(p, MP_KEY_CHECKPOINT) ? "--checkpoint" : "--offload");
     p->plan->n_changes++;
 }
 
@@ -665,11 +804,12 @@ static enum memplan_status find_changes(struct planner *p)
 enum memplan_status mp_plan_make(const struct mp_plan_request *request, struct mp_plan *plan, struct memplan_error *err)
 {
     struct planner p = {.plan = plan, .request = request, .err = err};
-    struct mp_cost_rates rates;
+    struct mp_rates rates;
     *plan = (struct mp_plan){.request = *request};
     mp_arena_init(&plan->arena);
     plan->options = mp_arena_calloc(&plan->arena, MAX_OPTIONS, sizeof *plan->options);
-    enum memplan_status status = plan->options ? mp_cost_rates_read(request->run->gpu, &rates, err) : no_memory(&p);
+    p.known = mp_arena_calloc(&plan->arena, MAX_OPTIONS, sizeof *p.known);
+    enum memplan_status status = plan->options && p.known ? mp_rates_read(request->run->gpu, &rates, err) : no_memory(&p);
     if (!status)
         status = try_all(&p);
     if (!status)

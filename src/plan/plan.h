@@ -3,8 +3,8 @@
  * A plan: the settings of a job that fit the card and take least time.
  *
  *     for each micro-batch, kind of data parallelism, precision, allocator setting:
- *         what each block takes, kept and recomputed    two shadow runs
- *         which blocks to recompute                     integer program
+ *         what each block takes, kept, recomputed, …    a shadow run for each choice
+ *         what to do with which block                   integer program
  *         does it fit?                                  replay ──no──> less room, solve again
  *
  * What the run spec gives stays as it is; the rest is chosen.
@@ -25,7 +25,18 @@ struct mp_plan_request {
     enum mp_plan_aim aim;
     unsigned precisions;      /* bit per enum mp_precision that may be used; 0: the run's */
     bool pareto;
+    void (*progress)(void *context, uint64_t n_done); /* settings tried so far; may be NULL */
+    void *context;
 };
+
+/* What can be done with a block's activations. */
+enum mp_plan_choice { MP_PLAN_KEEP, MP_PLAN_RECOMPUTE, MP_PLAN_ATTENTION, MP_PLAN_MLP, MP_PLAN_OFFLOAD, MP_PLAN_CHOICES };
+/** "kept", "recomputed", "attention recomputed", … */
+const char *mp_plan_choice_text(enum mp_plan_choice choice);
+/** Whether the run's blocks may be treated that way. */
+bool mp_plan_may(const struct mp_run *run, enum mp_plan_choice choice);
+/** Write the choices of all blocks into a run; lists live in the arena. False without memory. */
+bool mp_plan_set_blocks(struct mp_run *run, const int *choice, int n_layers, struct mp_arena *arena);
 
 /* One set of settings that was tried. */
 struct mp_plan_option {
@@ -39,7 +50,8 @@ struct mp_plan_option {
     double greedy_s;          /* step time of what one would do by hand; negative: that fits nowhere */
     bool optimal;             /* the solver's last answer was proven best */
     bool confirmed;           /* replayed with every micro-batch of the step, not with two */
-    int n_recomputed, n_cuts; /* cuts: how often the replay said no */
+    int n_blocks[MP_PLAN_CHOICES]; /* how many are treated which way */
+    int n_cuts;               /* how often the replay said no */
 };
 
 struct mp_plan_change {
@@ -64,15 +76,18 @@ struct mp_plan {
 enum memplan_status mp_plan_make(const struct mp_plan_request *request, struct mp_plan *plan, struct memplan_error *err);
 void mp_plan_release(struct mp_plan *plan);
 
-/* For tests: what a job's blocks take, as the integer program sees it. */
+/* What a job's blocks take, as the integer program sees it. */
 struct mp_plan_profile {
     int n_layers, n_instants;   /* each block's forward, the loss, each block's backward */
-    double *cost_s;             /* [layer][keep, recompute], of one micro-batch */
+    struct mp_step_cost keep;   /* of the step that keeps everything */
+    double *cost_s;             /* [layer][choice], of one micro-batch; infinite: not a choice */
     uint64_t *bytes;            /* [layer][choice][instant] */
     uint64_t *base_bytes;       /* [instant] */
 };
 enum memplan_status mp_plan_profile_make(const struct mp_run *run, struct mp_arena *arena, struct mp_plan_profile *profile,
                                          struct memplan_error *err);
+/** No mixture of choices has a lower predicted peak of requested bytes. */
+uint64_t mp_plan_profile_least(const struct mp_plan_profile *profile);
 /** Predicted peak of requested bytes for these choices. */
 uint64_t mp_plan_profile_peak(const struct mp_plan_profile *profile, const int *choice);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the blocks of a job take, from two shadow runs: one that keeps every block's activations and one that recomputes every block.
+ * What the blocks of a job take, from one shadow run for each choice, which treats all blocks that way.
  *
  *     live bytes │      ╱╲ loss
  *                │    ╱│  │╲        a step up for every block's forward (what it saves), down for its backward; on top of each
@@ -8,9 +8,58 @@
  *                └──────────────▶
  */
 #include "plan/plan.h"
+
+#include <math.h>
+
+#include "arch/arch.h"
 #include "train/job.h"
 
-enum { KEEP, RECOMPUTE, CHOICES };
+enum { CHOICES = MP_PLAN_CHOICES };
+
+/* ---- choices ---- */
+
+const char *mp_plan_choice_text(enum mp_plan_choice choice)
+{
+    static const char *const texts[] = {"kept", "recomputed", "attention recomputed", "MLP recomputed", "offloaded"};
+    return (size_t)choice < MP_ARRAY_LEN(texts) ? texts[choice] : "?";
+}
+
+bool mp_plan_may(const struct mp_run *run, enum mp_plan_choice choice)
+{
+    struct memplan_error ignored = {0};
+    if (choice == MP_PLAN_KEEP || choice == MP_PLAN_RECOMPUTE)
+        return true;
+    const struct mp_family *const family = mp_family_find(run->model, &ignored);
+    if (!family || !mp_run_may_treat_blocks(run))
+        return false;
+    return choice == MP_PLAN_OFFLOAD || family->has_part[choice == MP_PLAN_MLP ? MP_PART_MLP : MP_PART_ATTENTION];
+}
+
+static bool collect(struct mp_layer_set *set, const int *choice, int n, enum mp_plan_choice wanted, struct mp_arena *arena)
+{
+    int32_t *const layers = mp_arena_calloc(arena, (size_t)n + 1, sizeof *layers);
+    *set = (struct mp_layer_set){.layers = layers};
+    for (int l = 0; layers && l < n; l++)
+        if (choice[l] == (int)wanted)
+            layers[set->n++] = l;
+    return layers != NULL;
+}
+
+bool mp_plan_set_blocks(struct mp_run *run, const int *choice, int n_layers, struct mp_arena *arena)
+{
+    const bool memory = collect(&run->checkpoint_layers, choice, n_layers, MP_PLAN_RECOMPUTE, arena) &&
+                        collect(&run->recompute[MP_PART_ATTENTION], choice, n_layers, MP_PLAN_ATTENTION, arena) &&
+                        collect(&run->recompute[MP_PART_MLP], choice, n_layers, MP_PLAN_MLP, arena) &&
+                        collect(&run->offload, choice, n_layers, MP_PLAN_OFFLOAD, arena);
+    const size_t n = run->checkpoint_layers.n;
+    run->checkpoint = n == 0 ? MP_CHECKPOINT_NONE : n == (size_t)n_layers ? MP_CHECKPOINT_FULL : MP_CHECKPOINT_LAYERS;
+    if (run->checkpoint == MP_CHECKPOINT_FULL)
+        run->checkpoint_layers = (struct mp_layer_set){0};
+    run->given |= UINT64_C(1) << MP_KEY_CHECKPOINT | (run->offload.n > 0 ? UINT64_C(1) << MP_KEY_OFFLOAD : 0);
+    return memory;
+}
+
+/* ---- one course ---- */
 
 /* One run of the model, at every instant. */
 struct course {
@@ -21,7 +70,7 @@ struct course {
     uint64_t *backward;
     uint64_t loss[2];   /* highest between the last block's forward and its backward, in the two phases */
     uint64_t rest;      /* highest before and after the blocks: other micro-batches take no more than the last one */
-    bool returned;      /* the backward pass has reached the blocks */
+    int returned;       /* 1 + block that the backward pass has reached; 0: none yet */
 };
 
 static bool course_init(struct course *c, struct mp_arena *arena, size_t n)
@@ -73,11 +122,14 @@ static void note(struct course *c, const struct mp_event *e, uint64_t live, enum
     uint64_t *highest = &c->loss[backward];
     if (place == OTHER_MICRO_BATCH)
         return;
-    c->returned |= place == LAST_BACKWARD && in_block;
+    if (place == LAST_BACKWARD && in_block)
+        c->returned = e->layer + 1;
     if (place != ELSEWHERE && in_block)
         highest = backward ? &c->backward[e->layer] : &c->forward[e->layer];
-    else if (place == ELSEWHERE || c->returned)
+    else if (place == ELSEWHERE)
         highest = &c->rest;
+    else if (c->returned > 0) /* between blocks: gathered weights, reduced gradients; then the embedding's */
+        highest = &c->backward[c->returned - 1];
     if (live <= *highest)
         return;
     *highest = live;
@@ -111,24 +163,33 @@ static void follow(const struct mp_program *p, uint32_t forward, struct course *
     }
 }
 
-static enum memplan_status run_course(const struct mp_run *run, struct mp_arena *arena, struct course *c, int n, struct memplan_error *err)
+/* What the run takes and how long it does: one shadow run tells both. */
+static enum memplan_status run_course(const struct mp_run *run, struct mp_arena *arena, struct course *c, struct mp_step_cost *cost,
+                                      int n, struct memplan_error *err)
 {
     struct mp_program program;
     struct mp_job job;
-    uint32_t forward = 0;
+    struct mp_run few = *run;
+    uint32_t forward = 0, first = 0;
+    few.accumulate = MP_MIN(run->accumulate, 2);
     mp_program_init(&program);
-    enum memplan_status status = mp_job_open(&job, run, &program, err);
+    enum memplan_status status = mp_job_open(&job, &few, &program, err);
     if (!status)
         status = mp_job_build(&job);
-    for (int step = 0; step < 2 && !status; step++)
+    for (int step = 0; step < 2 && !status; step++) {
+        first = program.n_events;
+        program.keep_ops = step == 1;
         status = mp_job_step(&job);
+    }
     if (!status && !last_micro_batch(&program, &forward))
         status = mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "framework: plans need a loop with a forward and a backward phase");
     int16_t *const layers = status ? NULL : mp_malloc((program.n_allocs + 1) * sizeof *layers);
     if (!status && (!layers || !course_init(c, arena, (size_t)n)))
         status = mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while planning");
-    if (!status)
+    if (!status) {
         follow(&program, forward, c, layers, n);
+        status = mp_cost_of_step(run, &program, first, arena, cost, err);
+    }
     free(layers);
     mp_job_close(&job);
     mp_program_release(&program);
@@ -167,17 +228,41 @@ static void fill(const struct mp_plan_profile *p, const struct course *c, int ch
     p->base_bytes[p->n_instants - 1] = MP_MAX(p->base_bytes[p->n_instants - 1], c->rest);
 }
 
-/* Recomputing costs what the two runs differ by, in the proportion of the blocks' forwards. */
-static void fill_costs(const struct mp_plan_profile *p, const struct mp_step_cost *keep, const struct mp_step_cost *recompute)
+/* A choice costs what its run takes longer than the one that keeps everything, in the proportion of the blocks' forwards. */
+static void fill_costs(const struct mp_plan_profile *p, int choice, const struct mp_step_cost *cost)
 {
+    const struct mp_step_cost *const keep = &p->keep;
+    const double more = cost->forward_s + cost->backward_s - keep->forward_s - keep->backward_s;
     double all = 0;
     for (int l = 0; l < p->n_layers; l++)
         all += keep->layer_forward_s[l];
-    const double more = recompute->forward_s + recompute->backward_s - keep->forward_s - keep->backward_s;
-    for (int l = 0; l < p->n_layers; l++) {
-        p->cost_s[l * CHOICES + KEEP] = 0;
-        p->cost_s[l * CHOICES + RECOMPUTE] = all > 0 && more > 0 ? more * keep->layer_forward_s[l] / all : 0;
+    for (int l = 0; l < p->n_layers; l++)
+        p->cost_s[l * CHOICES + choice] = all > 0 && more > 0 ? more * keep->layer_forward_s[l] / all : 0;
+}
+
+static enum memplan_status profile_choice(const struct mp_run *run, struct mp_plan_profile *profile, int choice, struct mp_arena *arena,
+                                          struct memplan_error *err)
+{
+    struct course course;
+    struct mp_step_cost cost;
+    struct mp_run treated = *run;
+    int *const all = mp_arena_calloc(arena, (size_t)profile->n_layers, sizeof *all);
+    for (int l = 0; all && l < profile->n_layers; l++) {
+        all[l] = choice;
+        profile->cost_s[l * CHOICES + choice] = INFINITY;
     }
+    if (!all || !mp_plan_set_blocks(&treated, all, profile->n_layers, arena))
+        return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while planning");
+    if (!mp_plan_may(run, (enum mp_plan_choice)choice))
+        return MEMPLAN_STATUS_OK;
+    const enum memplan_status status = run_course(&treated, arena, &course, &cost, profile->n_layers, err);
+    if (status)
+        return status;
+    if (choice == MP_PLAN_KEEP)
+        profile->keep = cost;
+    fill(profile, &course, choice);
+    fill_costs(profile, choice, &cost);
+    return MEMPLAN_STATUS_OK;
 }
 
 enum memplan_status mp_plan_profile_make(const struct mp_run *run, struct mp_arena *arena, struct mp_plan_profile *profile,
@@ -185,28 +270,19 @@ enum memplan_status mp_plan_profile_make(const struct mp_run *run, struct mp_are
 {
     const int n = (int)mp_model_layers(run->model);
     const size_t layers = (size_t)MP_MAX(n, 1), instants = 2 * layers + 3;
-    struct course courses[CHOICES];
-    struct mp_step_cost costs[CHOICES];
-    if (n < 1 || n > 4096)
+    if (n < 1 || n > MP_LAYERS_MAX)
         return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: the file does not say how many blocks there are", run->model->origin);
-    *profile = (struct mp_plan_profile){n, (int)instants, mp_arena_calloc(arena, layers * CHOICES, sizeof(double)),
-                                        mp_arena_calloc(arena, layers * CHOICES * instants, sizeof(uint64_t)),
-                                        mp_arena_calloc(arena, instants, sizeof(uint64_t))};
+    *profile = (struct mp_plan_profile){.n_layers = n, .n_instants = (int)instants};
+    profile->cost_s = mp_arena_calloc(arena, layers * CHOICES, sizeof(double));
+    profile->bytes = mp_arena_calloc(arena, layers * CHOICES * instants, sizeof(uint64_t));
+    profile->base_bytes = mp_arena_calloc(arena, instants, sizeof(uint64_t));
     if (!profile->cost_s || !profile->bytes || !profile->base_bytes)
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while planning");
     for (int choice = 0; choice < CHOICES; choice++) {
-        struct mp_run either = *run;
-        either.checkpoint = choice == KEEP ? MP_CHECKPOINT_NONE : MP_CHECKPOINT_FULL;
-        either.checkpoint_layers.n = 0;
-        either.accumulate = MP_MIN(run->accumulate, 2);
-        enum memplan_status status = run_course(&either, arena, &courses[choice], n, err);
-        if (!status)
-            status = mp_cost_estimate(&either, arena, &costs[choice], err);
+        const enum memplan_status status = profile_choice(run, profile, choice, arena, err);
         if (status)
             return status;
-        fill(profile, &courses[choice], choice);
     }
-    fill_costs(profile, &costs[KEEP], &costs[RECOMPUTE]);
     return MEMPLAN_STATUS_OK;
 }
 
@@ -217,6 +293,23 @@ uint64_t mp_plan_profile_peak(const struct mp_plan_profile *p, const int *choice
         uint64_t sum = p->base_bytes[t];
         for (int l = 0; l < p->n_layers; l++)
             sum += *cell(p, l, choice[l], t);
+        peak = MP_MAX(peak, sum);
+    }
+    return peak;
+}
+
+uint64_t mp_plan_profile_least(const struct mp_plan_profile *p)
+{
+    uint64_t peak = 0;
+    for (int t = 0; t < p->n_instants; t++) {
+        uint64_t sum = p->base_bytes[t];
+        for (int l = 0; l < p->n_layers; l++) {
+            uint64_t least = UINT64_MAX;
+            for (int c = 0; c < CHOICES; c++)
+                if (isfinite(p->cost_s[l * CHOICES + c]))
+                    least = MP_MIN(least, *cell(p, l, c, t));
+            sum += least;
+        }
         peak = MP_MAX(peak, sum);
     }
     return peak;

@@ -25,27 +25,77 @@ static void exact_cell(struct mp_table *table, uint64_t bytes)
     mp_strbuf_release(&text);
 }
 
-static bool is_prefix(const struct mp_run *run)
+/* ---- blocks ---- */
+
+static bool is_prefix(const struct mp_layer_set *set) { return set->n > 0 && set->layers[set->n - 1] == (int32_t)set->n - 1; }
+
+/* As a run spec says it: {first: 12}, all, [0, 3]. */
+static void add_set(const struct mp_layer_set *set, int64_t n_layers, struct mp_strbuf *out)
 {
-    for (size_t i = 0; i < run->checkpoint_layers.n; i++)
-        if (run->checkpoint_layers.layers[i] != (int32_t)i)
-            return false;
-    return true;
+    if (set->n == (size_t)n_layers) {
+        mp_strbuf_addstr(out, "all");
+    } else if (is_prefix(set)) {
+        mp_strbuf_addf(out, "{first: %zu}", set->n);
+    } else {
+        mp_strbuf_addch(out, '[');
+        for (size_t i = 0; i < set->n; i++)
+            mp_strbuf_addf(out, "%s%" PRId32, i ? ", " : "", set->layers[i]);
+        mp_strbuf_addch(out, ']');
+    }
 }
 
-/* As a run spec says it: full, {first: 12}, {layers: [0, 3]}. */
+/* full, {first: 12}, {layers: [0, 3], attention: [1]}; offload on a line of its own. */
 static void add_checkpoint(const struct mp_run *run, struct mp_strbuf *out)
 {
-    if (run->checkpoint != MP_CHECKPOINT_LAYERS) {
+    const int64_t n = mp_model_layers(run->model);
+    const struct mp_layer_set *const blocks = &run->checkpoint_layers;
+    const bool parts = run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0;
+    const char *between = "{";
+    mp_strbuf_addstr(out, "  checkpoint: ");
+    if (run->checkpoint != MP_CHECKPOINT_LAYERS && !parts) {
         mp_strbuf_addstr(out, mp_checkpoint_text(run->checkpoint));
-    } else if (is_prefix(run)) {
-        mp_strbuf_addf(out, "{first: %zu}", run->checkpoint_layers.n);
     } else {
-        mp_strbuf_addstr(out, "{layers: [");
-        for (size_t i = 0; i < run->checkpoint_layers.n; i++)
-            mp_strbuf_addf(out, "%s%" PRId32, i ? ", " : "", run->checkpoint_layers.layers[i]);
-        mp_strbuf_addstr(out, "]}");
+        if (run->checkpoint == MP_CHECKPOINT_LAYERS && is_prefix(blocks)) {
+            mp_strbuf_addf(out, "{first: %zu", blocks->n);
+            between = ", ";
+        } else if (run->checkpoint == MP_CHECKPOINT_LAYERS) {
+            mp_strbuf_addstr(out, "{layers: ");
+            add_set(blocks, n, out);
+            between = ", ";
+        }
+        for (int part = 0; part < MP_PARTS; part++) {
+            if (run->recompute[part].n == 0)
+                continue;
+            mp_strbuf_addf(out, "%s%s: ", between, mp_block_part_text((enum mp_block_part)part));
+            add_set(&run->recompute[part], n, out);
+            between = ", ";
+        }
+        mp_strbuf_addch(out, '}');
     }
+    mp_strbuf_addch(out, '\n');
+    if (run->offload.n > 0) {
+        mp_strbuf_addstr(out, "  offload: ");
+        add_set(&run->offload, n, out);
+        mp_strbuf_addch(out, '\n');
+    }
+}
+
+/* "recompute 4 and offload 2 of 12 blocks" */
+static void add_treatment(const struct mp_plan_option *o, struct mp_strbuf *out)
+{
+    static const char *const verbs[] = {"keep", "recompute", "recompute attention of", "recompute the MLP of", "offload"};
+    const int64_t n = mp_model_layers(o->run.model);
+    const char *between = "";
+    for (int c = MP_PLAN_KEEP + 1; c < MP_PLAN_CHOICES; c++) {
+        if (o->n_blocks[c] == 0)
+            continue;
+        mp_strbuf_addf(out, "%s%s %d", between, verbs[c], o->n_blocks[c]);
+        between = ", ";
+    }
+    if (!between[0])
+        mp_strbuf_addf(out, "keep all %" PRId64 " blocks", n);
+    else
+        mp_strbuf_addf(out, " of %" PRId64 " blocks", n);
 }
 
 static double gap(double value, double bound) { return value > 0 ? (value - bound) / value : 0; }
@@ -58,9 +108,8 @@ static void write_spec(const struct mp_run *run, struct mp_strbuf *out)
     mp_strbuf_addf(out, "  model: %s\n  gpu: %s\n",
                    run->model_value && run->model_value->kind == MP_STRING ? run->model_value->as.string.text : run->model->name, run->gpu_value);
     mp_strbuf_addf(out, "  batch: %" PRId64 "\n  accumulate: %" PRId64 "\n  seq: %" PRId64 "\n", run->batch, run->accumulate, run->seq);
-    mp_strbuf_addf(out, "  precision: %s\n  optimizer: %s\n  checkpoint: ", mp_precision_text(run->precision), mp_optimizer_text(run->optimizer));
+    mp_strbuf_addf(out, "  precision: %s\n  optimizer: %s\n", mp_precision_text(run->precision), mp_optimizer_text(run->optimizer));
     add_checkpoint(run, out);
-    mp_strbuf_addch(out, '\n');
     if (run->attention != MP_ATTENTION_SDPA)
         mp_strbuf_addf(out, "  attention: %s\n", mp_attention_text(run->attention));
     if (run->allocator_conf[0])
@@ -83,6 +132,83 @@ static const char *blocks_of(const char *model_type)
     return "model.model.layers";
 }
 
+/* Where a block keeps attention and MLP; bert's MLP is a method. */
+static const char *part_of(const char *model_type, enum mp_block_part part)
+{
+    const bool bert = strcmp(model_type, "bert") == 0 || strcmp(model_type, "roberta") == 0;
+    if (part == MP_PART_MLP)
+        return bert ? "blocks[i], \"feed_forward_chunk\"" : "blocks[i].mlp, \"forward\"";
+    if (bert || strcmp(model_type, "gpt_neox") == 0)
+        return "blocks[i].attention, \"forward\"";
+    return strcmp(model_type, "gpt2") == 0 ? "blocks[i].attn, \"forward\"" : "blocks[i].self_attn, \"forward\"";
+}
+
+/* "range(12)", "range(4, 9)", "(0, 3,)": what Python goes through. */
+static void add_loop(const struct mp_layer_set *set, struct mp_strbuf *out)
+{
+    mp_strbuf_addstr(out, "  for i in ");
+    if (is_prefix(set)) {
+        mp_strbuf_addf(out, "range(%zu)", set->n);
+    } else if (set->layers[set->n - 1] - set->layers[0] + 1 == (int32_t)set->n) {
+        mp_strbuf_addf(out, "range(%" PRId32 ", %" PRId32 ")", set->layers[0], set->layers[set->n - 1] + 1);
+    } else {
+        mp_strbuf_addch(out, '(');
+        for (size_t i = 0; i < set->n; i++)
+            mp_strbuf_addf(out, "%" PRId32 "%s", set->layers[i], i + 1 < set->n ? ", " : ",)");
+    }
+    mp_strbuf_addstr(out, ":\n      ");
+}
+
+static void write_switches(const struct mp_run *run, struct mp_strbuf *out)
+{
+    if (run->checkpoint == MP_CHECKPOINT_FULL)
+        mp_strbuf_addstr(out, "  model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
+    if (run->checkpoint != MP_CHECKPOINT_LAYERS)
+        return;
+    mp_strbuf_addf(out,
+                   "  model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n"
+                   "  for i, layer in enumerate(%s):\n      layer.gradient_checkpointing = ",
+                   blocks_of(run->model->model_type));
+    if (is_prefix(&run->checkpoint_layers)) {
+        mp_strbuf_addf(out, "i < %zu\n", run->checkpoint_layers.n);
+    } else {
+        mp_strbuf_addstr(out, "i in (");
+        for (size_t i = 0; i < run->checkpoint_layers.n; i++)
+            mp_strbuf_addf(out, "%" PRId32 "%s", run->checkpoint_layers.layers[i], i + 1 < run->checkpoint_layers.n ? ", " : ",)\n");
+    }
+}
+
+/* transformers has no switch for these: a module's forward is wrapped. */
+static void write_wrappers(const struct mp_run *run, struct mp_strbuf *out)
+{
+    const bool parts = run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0;
+    if (!mp_run_treats_blocks(run))
+        return;
+    mp_strbuf_addf(out, "  blocks = %s\n", blocks_of(run->model->model_type));
+    if (parts)
+        mp_strbuf_addstr(out, "  import functools\n"
+                              "  from torch.utils.checkpoint import checkpoint\n"
+                              "  def recompute(module, name):\n"
+                              "      f = getattr(module, name)\n"
+                              "      setattr(module, name, functools.wraps(f)(lambda *a, **k: checkpoint(f, *a, use_reentrant=False, **k)))\n");
+    for (int part = 0; part < MP_PARTS; part++) {
+        if (run->recompute[part].n == 0)
+            continue;
+        add_loop(&run->recompute[part], out);
+        mp_strbuf_addf(out, "recompute(%s)\n", part_of(run->model->model_type, (enum mp_block_part)part));
+    }
+    if (run->offload.n == 0)
+        return;
+    mp_strbuf_addstr(out, "  def offload(block):\n"
+                          "      f = block.forward\n"
+                          "      def on_host(*a, **k):\n"
+                          "          with torch.autograd.graph.save_on_cpu(pin_memory=True):\n"
+                          "              return f(*a, **k)\n"
+                          "      block.forward = on_host\n");
+    add_loop(&run->offload, out);
+    mp_strbuf_addstr(out, "offload(blocks[i])\n");
+}
+
 static void write_settings(const struct mp_run *run, struct mp_strbuf *out)
 {
     mp_strbuf_addstr(out, "\nTo type:\n");
@@ -90,21 +216,8 @@ static void write_settings(const struct mp_run *run, struct mp_strbuf *out)
                    run->accumulate, run->accumulate);
     if (run->optimizer == MP_OPTIMIZER_ADAMW_FUSED)
         mp_strbuf_addstr(out, "  torch.optim.AdamW(model.parameters(), fused=True)\n");
-    if (run->checkpoint == MP_CHECKPOINT_FULL)
-        mp_strbuf_addstr(out, "  model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
-    if (run->checkpoint == MP_CHECKPOINT_LAYERS) {
-        mp_strbuf_addf(out,
-                       "  model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})\n"
-                       "  for i, layer in enumerate(%s):\n      layer.gradient_checkpointing = ",
-                       blocks_of(run->model->model_type));
-        if (is_prefix(run)) {
-            mp_strbuf_addf(out, "i < %zu\n", run->checkpoint_layers.n);
-        } else {
-            mp_strbuf_addstr(out, "i in (");
-            for (size_t i = 0; i < run->checkpoint_layers.n; i++)
-                mp_strbuf_addf(out, "%" PRId32 "%s", run->checkpoint_layers.layers[i], i + 1 < run->checkpoint_layers.n ? ", " : ",)\n");
-        }
-    }
+    write_switches(run, out);
+    write_wrappers(run, out);
     if (run->allocator_conf[0])
         mp_strbuf_addf(out, "  export PYTORCH_CUDA_ALLOC_CONF=%s\n", run->allocator_conf);
 }
@@ -154,10 +267,12 @@ static void option_cells(struct mp_table *table, const struct mp_plan_option *o)
     mp_table_cell(table, "%s", run->allocator_conf[0] ? "expandable" : "default");
     if (o->proven_too_large || !o->fits) {
         mp_table_cell(table, "%s", o->proven_too_large ? "too large" : o->beaten ? "slower" : "does not fit");
-        mp_table_cell(table, " ");
-        mp_table_cell(table, " ");
+        for (int i = 0; i < 4; i++)
+            mp_table_cell(table, " ");
     } else {
-        mp_table_cell(table, "%d", o->n_recomputed);
+        mp_table_cell(table, "%d", o->n_blocks[MP_PLAN_RECOMPUTE]);
+        mp_table_cell(table, "%d", o->n_blocks[MP_PLAN_ATTENTION] + o->n_blocks[MP_PLAN_MLP]);
+        mp_table_cell(table, "%d", o->n_blocks[MP_PLAN_OFFLOAD]);
         bytes_cell(table, o->device_used_bytes);
         mp_table_cell(table, "%.4g s", o->cost.step_s);
     }
@@ -165,8 +280,9 @@ static void option_cells(struct mp_table *table, const struct mp_plan_option *o)
 
 static void write_options(const char *title, const struct mp_plan_option *options, size_t n, struct mp_strbuf *out)
 {
-    static const char *const titles[] = {"batch", "micro-batches", "precision", "ranks", "allocator", "recomputed", "device used", "step"};
-    struct mp_table *const table = mp_table_new("rrlllrrr");
+    static const char *const titles[] = {"batch", "micro-batches", "precision", "ranks", "allocator", "recomputed", "in part", "offloaded",
+                                        "device used", "step"};
+    struct mp_table *const table = mp_table_new("rrlllrrrrr");
     for (size_t i = 0; i < MP_ARRAY_LEN(titles); i++)
         mp_table_cell(table, "%s", titles[i]);
     mp_table_rule(table);
@@ -184,8 +300,8 @@ static void write_nothing(const struct mp_plan *plan, struct mp_strbuf *out)
     if (plan->request.gpus > 1)
         mp_strbuf_addf(out, " x %" PRId64, plan->request.gpus);
     mp_strbuf_addstr(out, ".\n");
-    mp_strbuf_addstr(out, plan->proven ? "Proof: even the smallest settings (one sequence, every block recomputed) ask for "
-                                       : "The smallest settings (one sequence, every block recomputed) ask for ");
+    mp_strbuf_addstr(out, plan->proven ? "Proof: even the smallest settings (one sequence, every block recomputed or offloaded) ask for at least "
+                                       : "The smallest settings (one sequence, every block recomputed or offloaded) ask for at least ");
     mp_bytes_format(out, plan->least_bytes);
     mp_strbuf_addstr(out, plan->proven ? " of tensors alone; the card gives " : " of tensors; the card gives ");
     mp_bytes_format(out, plan->available_bytes);
@@ -212,14 +328,18 @@ void mp_report_plan_text(const struct mp_plan *plan, struct mp_strbuf *out)
         return;
     }
     const struct mp_run *const run = &best->run;
-    const int64_t layers = mp_model_layers(run->model);
     mp_strbuf_addf(out, "Plan: %s on %s", run->model->name, run->gpu->name);
     if (run->world > 1)
         mp_strbuf_addf(out, " x %" PRId64 " (%s)", run->world, mp_parallel_text(run->parallel));
     mp_strbuf_addf(out, ", %" PRId64 " tokens a step.\n", run->batch * run->seq * run->accumulate * run->world);
-    mp_strbuf_addf(out, "Micro-batch %" PRId64 ", %s, %s, recompute %d of %" PRId64 " blocks, %s.\n", run->batch, mp_precision_text(run->precision),
-                   mp_optimizer_text(run->optimizer), best->n_recomputed, layers,
-                   run->allocator_conf[0] ? run->allocator_conf : "allocator as it is");
+    mp_strbuf_addf(out, "Micro-batch %" PRId64 ", %s, %s, ", run->batch, mp_precision_text(run->precision), mp_optimizer_text(run->optimizer));
+    add_treatment(best, out);
+    mp_strbuf_addf(out, ", %s.\n", run->allocator_conf[0] ? run->allocator_conf : "allocator as it is");
+    if (best->cost.host_bytes > 0) {
+        mp_strbuf_addstr(out, "What is offloaded takes ");
+        mp_bytes_format(out, best->cost.host_bytes);
+        mp_strbuf_addstr(out, " of pinned host memory on every rank.\n");
+    }
     write_numbers(best, out);
     write_time(best, out);
     write_spec(run, out);
@@ -243,7 +363,11 @@ static void write_option(struct mp_json_writer *w, const char *key, const struct
         mp_json_uint(w, "allocated_bytes", o->allocated_bytes);
         mp_json_uint(w, "reserved_bytes", o->reserved_bytes);
         mp_json_uint(w, "device_used_bytes", o->device_used_bytes);
-        mp_json_int(w, "recomputed_blocks", o->n_recomputed);
+        mp_json_int(w, "recomputed_blocks", o->n_blocks[MP_PLAN_RECOMPUTE]);
+        mp_json_int(w, "attention_recomputed_blocks", o->n_blocks[MP_PLAN_ATTENTION]);
+        mp_json_int(w, "mlp_recomputed_blocks", o->n_blocks[MP_PLAN_MLP]);
+        mp_json_int(w, "offloaded_blocks", o->n_blocks[MP_PLAN_OFFLOAD]);
+        mp_json_uint(w, "host_bytes", o->cost.host_bytes);
         mp_json_double(w, "step_s", o->cost.step_s);
         mp_json_double(w, "forward_s", o->cost.forward_s);
         mp_json_double(w, "backward_s", o->cost.backward_s);

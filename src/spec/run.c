@@ -999,9 +999,20 @@ static void check_positions(const struct mp_run_source *source, struct reader *r
                     run->seq, positions, run->model->name, positions);
 }
 
+static bool is_deepspeed(enum mp_parallel_kind kind)
+{
+    return kind == MP_PARALLEL_DEEPSPEED_ZERO1 || kind == MP_PARALLEL_DEEPSPEED_ZERO2 ||
+           kind == MP_PARALLEL_DEEPSPEED_ZERO3;
+}
+
 bool mp_run_treats_blocks(const struct mp_run *run)
 {
     return run->recompute[MP_PART_ATTENTION].n > 0 || run->recompute[MP_PART_MLP].n > 0 || run->offload.n > 0;
+}
+
+bool mp_run_may_treat_blocks(const struct mp_run *run)
+{
+    return run->trainer == NULL && !is_deepspeed(run->parallel) && run->quantization == MP_QUANTIZATION_NONE && !run->use_cache;
 }
 
 /* A block is recomputed as a whole or in parts, or its tensors go to the host. */
@@ -1042,12 +1053,6 @@ static void check_layers(const struct mp_run_source *source, struct reader *r)
     r->no_memory |= !memory;
     if (memory)
         check_one_way(r);
-}
-
-static bool is_deepspeed(enum mp_parallel_kind kind)
-{
-    return kind == MP_PARALLEL_DEEPSPEED_ZERO1 || kind == MP_PARALLEL_DEEPSPEED_ZERO2 ||
-           kind == MP_PARALLEL_DEEPSPEED_ZERO3;
 }
 
 /*

@@ -242,6 +242,8 @@ const char *mp_checkpoint_text(enum mp_checkpoint c);
 const char *mp_block_part_text(enum mp_block_part part);
 /** Whether anything is done to single blocks: their parts are recomputed or their tensors wait on the host. */
 bool mp_run_treats_blocks(const struct mp_run *run);
+/** Whether that is simulated for the run's framework, wrapper and weights. */
+bool mp_run_may_treat_blocks(const struct mp_run *run);
 const char *mp_optimizer_text(enum mp_optimizer o);
 const char *mp_loss_text(enum mp_loss l);
 const char *mp_experts_text(enum mp_experts_kind e);

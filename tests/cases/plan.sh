@@ -1,11 +1,21 @@
 # a plan fits when it is fed back, says what to type, and is never slower than what it tried
 memplan plan --model gpt2-large --gpu RTX4090-24G --seq 1024 --tokens-per-step 16K | sed '/Tried/,$d'
-memplan plan --model gpt2-large --gpu RTX4090-24G --seq 1024 --tokens-per-step 16K |
+back() {
     sed -n '/As a run spec/,/^$/p' | sed -e 1d -e '/^$/d' -e 's/^  //' >"$TMPDIR/plan.yaml"
-memplan fit --run "$TMPDIR/plan.yaml" --no-advice >"$TMPDIR/fit"
-echo "exit status $?"
-sed -n 3p "$TMPDIR/fit"
+    memplan fit --run "$TMPDIR/plan.yaml" --no-advice >"$TMPDIR/fit"
+    echo "exit status $?"
+    grep -E '^(Fits|Does not)|device used .* with' "$TMPDIR/fit"
+}
+memplan plan --model gpt2-large --gpu RTX4090-24G --seq 1024 --tokens-per-step 16K | back
+# parts of blocks, and blocks on the host
+memplan plan --model gpt-1.3b --gpu A100-40G --batch 4 --tokens-per-step 64K >"$TMPDIR/parts"
+sed '/Tried/,$d' "$TMPDIR/parts"
+back <"$TMPDIR/parts"
+memplan plan --model gpt2 --gpu T4-16G --batch 8 --seq 512 --minimize memory >"$TMPDIR/host"
+sed -n '2,3p;/To type/,/Tried/p' "$TMPDIR/host"
+back <"$TMPDIR/host"
 memplan plan --model gpt2 --gpu T4-16G --batch 4 --checkpoint '{every: 2}' --json | grep -E '"(schema_version|fits|recomputed_blocks)"' | head -4
+memplan plan --model bert-base --gpu T4-16G --batch 4 --checkpoint '{attention: all}' --offload '{first: 2}'
 memplan plan --model gpt2 --gpu T4-16G --tokens-per-step 4X
 memplan plan --model gpt2 --gpu T4-16G --precisions bf16,half
 memplan plan --model gpt2 --gpu T4-16G --seq-lengths 128,256

@@ -33,18 +33,6 @@ static const struct mp_run *make_run(const char *const *settings)
 
 /* ---- step times ---- */
 
-/* Set no constant of the time model, but were looked at while its form was settled. */
-static const char *const held_back[] = {"step-gpt1.3b-b4-full", "step-llama1b-b4-fused", "step-bert-large-b16",
-                                        "step-qwen3-0.6b-b4",   "step-gpt2-medium-b8-full", "step-llama3b-b1"};
-
-static bool is_held_back(const char *id)
-{
-    for (size_t i = 0; i < MP_ARRAY_LEN(held_back); i++)
-        if (strcmp(held_back[i], id) == 0)
-            return true;
-    return false;
-}
-
 struct timed {
     const char *id;
     double measured_s, predicted_s;
@@ -57,63 +45,70 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /* Median of all steps but the first, which loads kernels. */
-static double median_step(const struct mp_value *steps)
+/* Of the steps from `from` on: the first ones warm up. */
+static double median_step(const struct mp_value *steps, size_t from)
 {
     double numbers[64];
     size_t n = 0;
-    for (size_t i = 1; i < steps->as.array.length && n < MP_ARRAY_LEN(numbers); i++)
+    for (size_t i = from; i < steps->as.array.length && n < MP_ARRAY_LEN(numbers); i++)
         n += mp_value_number(steps->as.array.items[i], &numbers[n]);
     ck_assert_uint_gt(n, 0);
     qsort(numbers, n, sizeof numbers[0], compare_numbers);
     return numbers[n / 2];
 }
 
-static size_t read_timed(struct timed *rows, size_t max)
+/* Rows of a file whose id begins with `prefix`. */
+static size_t read_timed(const char *path, const char *prefix, size_t from, struct timed *rows, size_t max)
 {
     struct mp_strbuf text = MP_STRBUF_INIT;
     size_t n = 0;
-    ck_assert_msg(mp_file_read("validate/results/h200-steps.jsonl", 0, &text, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
+    ck_assert_msg(mp_file_read(path, 0, &text, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
     for (char *line = text.data, *end; line && *line && n < max; line = end + 1) {
         struct mp_run_source source;
         struct mp_step_cost cost;
         end = strchr(line, '\n');
-        const struct mp_value *const row = mp_json_parse(&arena, "h200-steps.jsonl", line, (size_t)(end - line), &err);
+        const struct mp_value *const row = mp_json_parse(&arena, path, line, (size_t)(end - line), &err);
         ck_assert_msg(row != NULL, "%s", err.text);
+        const char *const id = mp_value_get(row, "id")->as.string.text;
+        if (strncmp(id, prefix, strlen(prefix)) != 0)
+            continue;
         mp_run_source_init(&source, &arena);
         ck_assert_int_eq(mp_run_source_object(&source, "run", mp_value_get(row, "run"), &err), MEMPLAN_STATUS_OK);
         const struct mp_run *const run = mp_run_resolve(&source, &err);
         ck_assert_msg(run && mp_cost_estimate(run, &arena, &cost, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
-        rows[n++] = (struct timed){mp_value_get(row, "id")->as.string.text, median_step(mp_value_get(mp_value_get(row, "measured"), "step_s")),
-                                   cost.step_s};
+        rows[n++] = (struct timed){id, median_step(mp_value_get(mp_value_get(row, "measured"), "step_s"), from), cost.step_s};
     }
     mp_strbuf_release(&text);
     return n;
 }
 
-START_TEST(step_times_are_within_15_percent)
-{
-    struct timed rows[64];
-    const size_t n = read_timed(rows, MP_ARRAY_LEN(rows));
-    size_t n_held_back = 0;
-    ck_assert_uint_ge(n, 12);
-    for (size_t i = 0; i < n; i++) {
-        ck_assert_msg(fabs(rows[i].predicted_s / rows[i].measured_s - 1) <= 0.15, "%s: %.4f s predicted, %.4f s measured", rows[i].id,
-                      rows[i].predicted_s, rows[i].measured_s);
-        n_held_back += is_held_back(rows[i].id);
-    }
-    ck_assert_uint_eq(n_held_back, MP_ARRAY_LEN(held_back));
-    ck_assert_uint_ge(3 * n_held_back, n);
-}
-END_TEST
+/* What docs/plan.md says of step times that set no constant. */
+static const struct {
+    const char *path, *prefix;
+    size_t from, n, within; /* how many are within 15 % */
+    double worst;
+    size_t n_wrong; /* pairs in the wrong order */
+} judged[] = {
+    {"validate/results/h200-steps.jsonl", "step-", 1, 16, 16, 0.09, 0},
+    {"validate/results/h200-steptimes.jsonl", "sealed-", 0, 10, 8, 0.30, 0},
+    {"validate/results/h200-steptimes.jsonl", "choice-", 0, 9, 9, 0.12, 1},
+};
 
-START_TEST(order_of_step_times_is_right)
+START_TEST(step_times_are_as_good_as_told)
 {
     struct timed rows[64];
-    const size_t n = read_timed(rows, MP_ARRAY_LEN(rows));
-    for (size_t i = 0; i < n; i++)
+    const size_t n = read_timed(judged[_i].path, judged[_i].prefix, judged[_i].from, rows, MP_ARRAY_LEN(rows));
+    size_t within = 0, n_wrong = 0;
+    ck_assert_uint_eq(n, judged[_i].n);
+    for (size_t i = 0; i < n; i++) {
+        const double off = fabs(rows[i].predicted_s / rows[i].measured_s - 1);
+        ck_assert_msg(off <= judged[_i].worst, "%s: %.4f s predicted, %.4f s measured", rows[i].id, rows[i].predicted_s, rows[i].measured_s);
+        within += off <= 0.15;
         for (size_t k = 0; k < n; k++)
-            if (rows[i].measured_s > 1.1 * rows[k].measured_s)
-                ck_assert_msg(rows[i].predicted_s > rows[k].predicted_s, "%s takes longer than %s", rows[i].id, rows[k].id);
+            n_wrong += rows[i].measured_s > 1.1 * rows[k].measured_s && rows[i].predicted_s <= rows[k].predicted_s;
+    }
+    ck_assert_uint_ge(within, judged[_i].within);
+    ck_assert_uint_le(n_wrong, judged[_i].n_wrong);
 }
 END_TEST
 
@@ -141,6 +136,18 @@ static const char *const profiled[][9] = {
     {"model", "qwen3-0.6b", "accumulate", "2", "optimizer", "adafactor"},
 };
 
+static int all_kept(int l, int n) { return (void)l, (void)n, MP_PLAN_KEEP; }
+static int all_recomputed(int l, int n) { return (void)l, (void)n, MP_PLAN_RECOMPUTE; }
+static int every_second(int l, int n) { return (void)n, l % 2 ? MP_PLAN_RECOMPUTE : MP_PLAN_KEEP; }
+static int first_third(int l, int n) { return l < n / 3 ? MP_PLAN_RECOMPUTE : MP_PLAN_KEEP; }
+static int later_half(int l, int n) { return l >= n / 2 ? MP_PLAN_RECOMPUTE : MP_PLAN_KEEP; }
+static int in_turn(int l, int n) { return (void)n, l % MP_PLAN_CHOICES; }
+static int in_turn_backwards(int l, int n) { return (n - l) % MP_PLAN_CHOICES; }
+static int attention_then_mlp(int l, int n) { return l < n / 2 ? MP_PLAN_ATTENTION : MP_PLAN_MLP; }
+static int offloaded_first(int l, int n) { return l < n / 3 ? MP_PLAN_OFFLOAD : l < n / 2 ? MP_PLAN_MLP : MP_PLAN_KEEP; }
+static int (*const patterns[])(int l, int n) = {all_kept, all_recomputed,   every_second,      first_third,       later_half,
+                                                in_turn,  in_turn_backwards, attention_then_mlp, offloaded_first};
+
 /* Any choice of blocks: the sum of what they take is the peak that the run has. */
 START_TEST(profile_tells_the_peak_of_any_choice)
 {
@@ -150,23 +157,16 @@ START_TEST(profile_tells_the_peak_of_any_choice)
         settings[2 + i] = profiled[_i][i];
     const struct mp_run *const run = make_run(settings);
     ck_assert_msg(mp_plan_profile_make(run, &arena, &profile, &err) == MEMPLAN_STATUS_OK, "%s", err.text);
-    for (int pattern = 0; pattern < 5; pattern++) {
+    for (size_t pattern = 0; pattern < MP_ARRAY_LEN(patterns); pattern++) {
         int choice[64];
-        int32_t layers[64];
         struct mp_run other = *run;
         struct mp_evaluation e;
-        other.checkpoint_layers.n = 0;
-        for (int l = 0; l < profile.n_layers; l++) {
-            choice[l] = pattern == 1 || (pattern == 2 && l % 2) || (pattern == 3 && l < profile.n_layers / 3) ||
-                        (pattern == 4 && l >= profile.n_layers / 2);
-            if (choice[l])
-                layers[other.checkpoint_layers.n++] = l;
-        }
-        other.checkpoint = other.checkpoint_layers.n ? MP_CHECKPOINT_LAYERS : MP_CHECKPOINT_NONE;
-        other.checkpoint_layers.layers = layers;
+        for (int l = 0; l < profile.n_layers; l++)
+            choice[l] = patterns[pattern](l, profile.n_layers);
+        ck_assert(mp_plan_set_blocks(&other, choice, profile.n_layers, &arena));
         ck_assert_int_eq(mp_evaluate(&other, NULL, &e, &err), MEMPLAN_STATUS_OK);
         const double ratio = (double)mp_plan_profile_peak(&profile, choice) / (double)e.requested_bytes;
-        ck_assert_msg(fabs(ratio - 1) < 0.005, "pattern %d: predicted / true = %f", pattern, ratio);
+        ck_assert_msg(fabs(ratio - 1) < 0.005, "pattern %zu: predicted / true = %f", pattern, ratio);
         mp_evaluation_release(&e);
     }
 }
@@ -298,8 +298,7 @@ Suite *suite_plan(void)
     TCase *const tc = tcase_create("plan");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_set_timeout(tc, 300);
-    tcase_add_test(tc, step_times_are_within_15_percent);
-    tcase_add_test(tc, order_of_step_times_is_right);
+    tcase_add_loop_test(tc, step_times_are_as_good_as_told, 0, (int)MP_ARRAY_LEN(judged));
     tcase_add_test(tc, recomputation_and_accumulation_take_time);
     tcase_add_loop_test(tc, profile_tells_the_peak_of_any_choice, 0, (int)MP_ARRAY_LEN(profiled));
 #if MP_HAVE_GLPK
