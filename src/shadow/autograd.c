@@ -42,7 +42,8 @@ static struct mp_edge gradient_edge(struct mp_runtime *rt, struct mp_tensor *t)
     n->sequence_nr = SEQUENCE_MAX;
     n->layer = (int16_t)rt->layer;
     n->variable = mp_tensor_ref(t);
-    n->outputs[n->n_outputs++] = (struct mp_meta){t->shape, t->dtype};
+    n->output = (struct mp_meta){t->shape, t->dtype};
+    n->n_outputs = 1;
     t->accumulator = n;
     return (struct mp_edge){n, 0};
 }
@@ -103,22 +104,30 @@ void mp_save_output(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *
     mp_discard(rt, t);
 }
 
+/* Where the shape of the node's next output goes. */
+static struct mp_meta *next_output(struct mp_runtime *rt, struct mp_node *n)
+{
+    const int i = n->n_outputs++;
+    if (i > 0 && !n->others)
+        n->others = mp_pool_take(rt, &rt->outputs);
+    return i > 0 ? &n->others[i - 1] : &n->output;
+}
+
 void mp_track(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *output)
 {
-    (void)rt;
     if (!n)
         return;
     output->requires_grad = true;
     output->grad_fn = n;
     output->output_nr = n->n_outputs;
     n->refs++;
-    n->outputs[n->n_outputs++] = (struct mp_meta){output->shape, output->dtype};
+    *next_output(rt, n) = (struct mp_meta){output->shape, output->dtype};
 }
 
-void mp_track_none(struct mp_node *n)
+void mp_track_none(struct mp_runtime *rt, struct mp_node *n)
 {
     if (n)
-        n->n_outputs++;
+        (void)next_output(rt, n);
 }
 
 static void drop_saved(struct mp_runtime *rt, struct mp_saved *saved)
@@ -158,6 +167,8 @@ void mp_node_unref(struct mp_runtime *rt, struct mp_node *n)
             dying->variable->accumulator = NULL;
             mp_tensor_unref(rt, dying->variable);
         }
+        if (dying->others)
+            mp_pool_give(&rt->outputs, dying->others);
         mp_pool_give(&rt->nodes, dying);
     }
 }
@@ -350,7 +361,7 @@ static void validate_outputs(struct mp_runtime *rt, struct mp_node *n, struct mp
         }
         if (!out[i])
             continue;
-        const struct mp_meta *meta = &e->node->outputs[e->output_nr];
+        const struct mp_meta *meta = mp_node_output(e->node, e->output_nr);
         struct mp_tensor *sum = mp_sum_to(rt, out[i], &meta->shape);
         if (sum != out[i]) {
             mp_tensor_unref(rt, out[i]);

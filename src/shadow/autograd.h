@@ -70,7 +70,7 @@ struct mp_node {
     uint64_t sequence_nr;
     struct mp_edge inputs[MP_MAX_INPUTS];
     struct mp_saved saved[MP_MAX_SAVED];
-    struct mp_meta outputs[MP_MAX_OUTPUTS];
+    struct mp_meta output, *others; /* most operators have one; others: of those with more, from output 1 on */
     struct mp_tensor *variable;           /* AccumulateGrad: the leaf, owned */
     struct mp_tensor *held[MP_MAX_SAVED]; /* saved tensors, unpacked, while backward runs */
     struct mp_task *task;
@@ -95,8 +95,10 @@ bool mp_needs_grad(const struct mp_runtime *rt, int n, struct mp_tensor *const *
 void mp_save(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *input);
 void mp_save_output(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *output);
 void mp_track(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor *output);
+/** Shape and type of output i. */
+static inline const struct mp_meta *mp_node_output(const struct mp_node *n, int i) { return i ? &n->others[i - 1] : &n->output; }
 /** An output that gets no gradient of its own (indices): only its place is recorded. */
-void mp_track_none(struct mp_node *n);
+void mp_track_none(struct mp_runtime *rt, struct mp_node *n);
 static inline bool mp_needs_input(const struct mp_node *n, int i) { return n && n->inputs[i].node; }
 static inline struct mp_tensor *mp_saved_tensor(const struct mp_node *n, int i) { return n->held[i]; }
 void mp_node_unref(struct mp_runtime *rt, struct mp_node *n);

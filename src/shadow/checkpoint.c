@@ -190,10 +190,11 @@ static void checkpoint_non_reentrant(struct mp_runtime *rt, const struct mp_laye
 /* The gradient that arrived for output i; zeros where none did and the block has several outputs. */
 static struct mp_tensor *output_gradient(struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **g, int i)
 {
-    const bool absent = n->outputs[i].shape.n == 0 && n->outputs[i].dtype == 0;
+    const struct mp_meta *const output = mp_node_output(n, i);
+    const bool absent = output->shape.n == 0 && output->dtype == 0;
     if (g[i] || absent)
         return mp_tensor_ref(g[i]);
-    struct mp_tensor *zeros = mp_take(rt, mp_empty(rt, n->outputs[i].shape, (enum mp_dtype)n->outputs[i].dtype));
+    struct mp_tensor *zeros = mp_take(rt, mp_empty(rt, output->shape, (enum mp_dtype)output->dtype));
     mp_record_fill(rt, zeros, 0);
     return zeros;
 }
@@ -269,7 +270,7 @@ static void checkpoint_reentrant(struct mp_runtime *rt, const struct mp_layer *b
             out[i] = wrap_output(rt, out[i], block->n_args, args);
             mp_track(rt, n, out[i]);
         } else {
-            mp_track_none(n);
+            mp_track_none(rt, n);
         }
     }
 }

@@ -29,7 +29,7 @@ void mp_topk(struct mp_runtime *rt, struct mp_tensor *x, int64_t k, struct mp_te
         n->shape = x->shape;
     mp_save_output(rt, n, *indices);
     mp_track(rt, n, *values);
-    mp_track_none(n);
+    mp_track_none(rt, n);
     mp_discard(rt, x);
 }
 

@@ -91,6 +91,7 @@ void mp_runtime_init(struct mp_runtime *rt, const struct mp_gpu *gpu, struct mp_
     rt->storages.size = sizeof(struct mp_storage);
     rt->tensors.size = sizeof(struct mp_tensor);
     rt->nodes.size = sizeof(struct mp_node);
+    rt->outputs.size = (MP_MAX_OUTPUTS - 1) * sizeof(struct mp_meta);
     rt->tasks.size = sizeof(struct mp_task);
     rt->category = MP_CATEGORY_TEMPORARY;
     rt->op = "";

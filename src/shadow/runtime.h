@@ -129,7 +129,7 @@ struct mp_hooks {
 
 struct mp_runtime {
     struct mp_arena arena;
-    struct mp_pool storages, tensors, nodes, tasks;
+    struct mp_pool storages, tensors, nodes, outputs, tasks;
     struct mp_program *program;
     const struct mp_gpu *gpu;
     struct memplan_error *err;
