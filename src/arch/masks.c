@@ -39,12 +39,7 @@ static void test_all_ones(struct mp_runtime *rt, int64_t n)
 {
     struct mp_tensor *count = mp_empty(rt, MP_SCALAR, MP_I64);
     struct mp_tensor *wide = empty1(rt, n, MP_I64);
-    uint64_t buffer, semaphores;
-    if (mp_reduce_scratch(rt->gpu, wide, 1u, &buffer, &semaphores)) {
-        struct mp_storage *partial = mp_storage_new(rt, buffer);
-        mp_scratch(rt, semaphores);
-        mp_storage_unref(rt, partial);
-    }
+    mp_reduce_take_scratch(rt, wide, 1u);
     mp_discard(rt, wide);
     mp_driver_event(rt, MP_DRIVER_HOST_PAGE, 0);
     struct mp_tensor *equal = mp_empty(rt, MP_SCALAR, MP_BOOL);

@@ -237,6 +237,11 @@ int64_t mp_nf4_fused_rows(const struct mp_gpu *gpu, enum mp_dtype dtype, int64_t
     return out * in < INT64_C(4) * 1024 * 1024 ? rows_of_small(&g) : rows_of_large(&g);
 }
 
+static struct mp_card_answer fused_rows(const struct mp_gpu *gpu, const int64_t *args)
+{
+    return (struct mp_card_answer){.choice = mp_nf4_fused_rows(gpu, (enum mp_dtype)args[0], args[1], args[2])};
+}
+
 /* ---- MatMul4Bit ---- */
 
 /* dequantize_4bit() in the weights' own type, cast to the gradient's */
@@ -284,7 +289,7 @@ static struct mp_tensor *matmul_4bit(struct mp_runtime *rt, struct mp_tensor *x,
     shape.d[shape.n - 1] = q->out;
     rt->grad_enabled = false;
     struct mp_tensor *const out =
-        rows <= mp_nf4_fused_rows(rt->gpu, (enum mp_dtype)x->dtype, q->out, q->in)
+        rows <= mp_ask(rt, fused_rows, x->dtype, q->out, q->in).choice
             ? mp_empty(rt, shape, (enum mp_dtype)x->dtype)
             : dequantise_and_multiply(rt, x, q, bias);
     rt->grad_enabled = grad_enabled;

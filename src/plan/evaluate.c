@@ -176,7 +176,7 @@ bool mp_steps_ask_the_same(const struct mp_program *p, const struct mp_step_even
         return false;
     for (uint32_t i = 0; i < a->end - a->first; i++) {
         const struct mp_event *x = &p->events[a->first + i], *y = &p->events[b->first + i];
-        if (x->kind != y->kind || x->stream != y->stream || (x->kind != MP_EVENT_MARK && x->bytes != y->bytes))
+        if (x->kind != y->kind || x->stream != y->stream || x->tag != y->tag || (x->kind != MP_EVENT_MARK && x->bytes != y->bytes))
             return false;
         if (x->kind == MP_EVENT_MARK)
             continue;

@@ -119,8 +119,10 @@ void mp_add_inplace(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor
 
 /** The bare result of a reduction over the dimensions in the bit mask, with the kernel's scratch buffers. No graph. */
 struct mp_tensor *mp_reduce(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim);
-/** Scratch of the reduction kernel: buffer and semaphores, in bytes; false when it needs none. */
-bool mp_reduce_scratch(const struct mp_gpu *gpu, const struct mp_tensor *x, unsigned dims, uint64_t *buffer, uint64_t *semaphores);
+/** Scratch of the reduction kernel: bytes[0] of partial results, bytes[1] of semaphores; 0 when it needs none. */
+struct mp_card_reply mp_reduce_scratch(struct mp_card *card, const struct mp_tensor *x, unsigned dims);
+/** Take it, and give it back. */
+void mp_reduce_take_scratch(struct mp_runtime *rt, const struct mp_tensor *x, unsigned dims);
 struct mp_tensor *mp_mean_last(struct mp_runtime *rt, struct mp_tensor *x);
 struct mp_tensor *mp_sum(struct mp_runtime *rt, struct mp_tensor *x, int dim, bool keepdim);
 /** F.softmax(x, dim=-1, dtype): dtype < 0: as autocast says. */

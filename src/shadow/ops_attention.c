@@ -38,44 +38,54 @@ static struct mp_tensor *empty_bshd(struct mp_runtime *rt, const struct mp_tenso
 
 /* ---- choice ---- */
 
-static bool cudnn_accepts(const struct mp_gpu *gpu, const struct call *c)
+/* What the choice depends on beside the card. */
+enum { DTYPE, DIM, TRAITS };
+enum { SEVERAL_ROWS = 1, MASKED = 2, MASK_LEARNS = 4, LEARNS = 8, DROPS = 16, GROUPED = 32 };
+
+static bool cudnn_accepts(const struct mp_gpu *gpu, const int64_t *args)
 {
-    const int64_t dim = mp_dim(c->q, 3);
-    return gpu->cudnn_attention_first && mp_dtype_is_half(c->q->dtype) && dim % 8 == 0 && dim <= 256 && mp_dim(c->q, 2) > 1 &&
-           !(c->mask && c->mask->requires_grad);
+    return gpu->cudnn_attention_first && mp_dtype_is_half((enum mp_dtype)args[DTYPE]) && args[DIM] % 8 == 0 && args[DIM] <= 256 &&
+           (args[TRAITS] & SEVERAL_ROWS) && !(args[TRAITS] & MASK_LEARNS);
 }
 
 /* On 8.6, 8.9 and 12.x the backward kernel has not enough shared memory for every head size. */
-static bool flash_accepts(const struct mp_gpu *gpu, const struct call *c, bool needs_grad)
+static bool flash_accepts(const struct mp_gpu *gpu, const int64_t *args)
 {
-    const int64_t dim = mp_dim(c->q, 3);
+    const int64_t dim = args[DIM];
     const int cc = gpu->compute_capability;
     const bool small_shared_memory = cc == 86 || cc == 89 || cc >= 120;
-    if (!gpu->flash_attention || !mp_dtype_is_half(c->q->dtype) || c->mask || dim > 256)
+    if (!gpu->flash_attention || !mp_dtype_is_half((enum mp_dtype)args[DTYPE]) || (args[TRAITS] & MASKED) || dim > 256)
         return false;
-    return !needs_grad || !small_shared_memory || dim <= 192 || (dim > 224 && c->dropout <= 0);
+    return !(args[TRAITS] & LEARNS) || !small_shared_memory || dim <= 192 || (dim > 224 && !(args[TRAITS] & DROPS));
 }
 
-static bool efficient_accepts(const struct mp_gpu *gpu, const struct call *c)
+static bool efficient_accepts(const struct mp_gpu *gpu, const int64_t *args)
 {
-    const int64_t dim = mp_dim(c->q, 3);
-    if (!gpu->efficient_attention || is_grouped(c))
+    if (!gpu->efficient_attention || (args[TRAITS] & GROUPED))
         return false;
     if (gpu->compute_capability < 80)
-        return c->q->dtype == MP_F32 || (c->q->dtype == MP_F16 && dim % 8 == 0);
-    return dim % (c->q->dtype == MP_F32 ? 4 : 8) == 0;
+        return args[DTYPE] == MP_F32 || (args[DTYPE] == MP_F16 && args[DIM] % 8 == 0);
+    return args[DIM] % (args[DTYPE] == MP_F32 ? 4 : 8) == 0;
 }
 
-static enum mp_attention_kernel choose(const struct mp_runtime *rt, const struct call *c)
+static struct mp_card_answer first_that_accepts(const struct mp_gpu *gpu, const int64_t *args)
+{
+    const enum mp_attention_kernel kernel = cudnn_accepts(gpu, args)       ? MP_KERNEL_CUDNN
+                                            : flash_accepts(gpu, args)     ? MP_KERNEL_FLASH
+                                            : efficient_accepts(gpu, args) ? MP_KERNEL_EFFICIENT
+                                                                           : MP_KERNEL_MATH;
+    return (struct mp_card_answer){.choice = kernel};
+}
+
+static enum mp_attention_kernel choose(struct mp_runtime *rt, const struct call *c)
 {
     const struct mp_tensor *mask = c->mask;
     if (mask && mask->stride[mask->shape.n - 1] != 1)
         return MP_KERNEL_MATH; /* every fused kernel wants unit stride there */
-    if (cudnn_accepts(rt->gpu, c))
-        return MP_KERNEL_CUDNN;
-    if (flash_accepts(rt->gpu, c, mp_needs_grad(rt, MP_TENSORS(c->q, c->k, c->v))))
-        return MP_KERNEL_FLASH;
-    return efficient_accepts(rt->gpu, c) ? MP_KERNEL_EFFICIENT : MP_KERNEL_MATH;
+    const int64_t traits = (mp_dim(c->q, 2) > 1 ? SEVERAL_ROWS : 0) | (mask ? MASKED : 0) | (mask && mask->requires_grad ? MASK_LEARNS : 0) |
+                           (mp_needs_grad(rt, MP_TENSORS(c->q, c->k, c->v)) ? LEARNS : 0) | (c->dropout > 0 ? DROPS : 0) |
+                           (is_grouped(c) ? GROUPED : 0);
+    return (enum mp_attention_kernel)mp_ask(rt, first_that_accepts, c->q->dtype, mp_dim(c->q, 3), traits).choice;
 }
 
 /* ---- masks ---- */
@@ -247,13 +257,12 @@ static int64_t flash_rounded_dim(int64_t dim) { return round_up(dim, dim <= 128 
  * num_splits_heuristic: with few query blocks the keys are split over several thread blocks, as long as that fills the card at
  * least 85 % as well as the best split does.
  */
-static int64_t flash_splits(const struct mp_gpu *gpu, const struct call *c, int64_t dim)
+static int64_t best_splits(const struct mp_gpu *gpu, int64_t n, int64_t blocks)
 {
-    const int64_t block_n = dim <= 64 ? 256 : dim <= 128 ? 128 : 64, n = ceil_div(mp_dim(c->k, 2), block_n);
-    const int64_t blocks = mp_dim(c->q, 0) * mp_dim(c->q, 1) * ceil_div(mp_dim(c->q, 2), 64), sms = 2 * (int64_t)gpu->sms;
+    const int64_t sms = 2 * (int64_t)gpu->sms;
     const int64_t most = MP_MIN(MP_MIN(128, sms), n);
     float best = 0, efficiency[129] = {0};
-    if (c->dropout > 0 || (double)blocks >= 0.8 * (double)sms)
+    if ((double)blocks >= 0.8 * (double)sms)
         return 1;
     for (int64_t i = 1; i <= most; i++) {
         if (i > 1 && ceil_div(n, i) == ceil_div(n, i - 1))
@@ -267,6 +276,20 @@ static int64_t flash_splits(const struct mp_gpu *gpu, const struct call *c, int6
         if (efficiency[i] > 0 && efficiency[i] >= 0.85F * best)
             return i;
     return 1;
+}
+
+static struct mp_card_answer split_keys(const struct mp_gpu *gpu, const int64_t *args)
+{
+    return (struct mp_card_answer){.choice = best_splits(gpu, args[0], args[1])};
+}
+
+static int64_t flash_splits(struct mp_runtime *rt, const struct call *c, int64_t dim)
+{
+    const int64_t block_n = dim <= 64 ? 256 : dim <= 128 ? 128 : 64;
+    if (c->dropout > 0)
+        return 1;
+    return mp_ask(rt, split_keys, ceil_div(mp_dim(c->k, 2), block_n),
+                  mp_dim(c->q, 0) * mp_dim(c->q, 1) * ceil_div(mp_dim(c->q, 2), 64)).choice;
 }
 
 static bool is_transposed_contiguous(const struct mp_tensor *t)
@@ -307,7 +330,7 @@ static struct mp_tensor *flash_kernel(struct mp_runtime *rt, const struct call *
     mp_save(rt, n, c->v);
     struct mp_tensor *out = mp_empty_like(rt, c->q, c->q->dtype);
     struct mp_tensor *lse = mp_empty(rt, MP_SHAPE(batch, heads, seq), MP_F32);
-    const int64_t splits = flash_splits(rt->gpu, c, dim);
+    const int64_t splits = flash_splits(rt, c, dim);
     struct mp_tensor *accumulators[2] = {NULL, NULL};
     if (splits > 1) {
         accumulators[0] = mp_empty(rt, MP_SHAPE(splits, batch, heads, seq), MP_F32);
@@ -375,10 +398,10 @@ static struct tile efficient_tile(const struct mp_gpu *gpu, enum mp_dtype dtype,
     return narrow ? (struct tile){128, 64, false} : (struct tile){64, 64, true};
 }
 
-static uint64_t efficient_workspace(const struct mp_gpu *gpu, const struct mp_tensor *q, bool dropout)
+static struct mp_card_answer efficient_workspace(const struct mp_gpu *gpu, const int64_t *args)
 {
-    const int64_t batch_heads = mp_dim(q, 0) * mp_dim(q, 1), seq = mp_dim(q, 2), dim = mp_dim(q, 3);
-    const struct tile t = efficient_tile(gpu, (enum mp_dtype)q->dtype, dim, dropout);
+    const int64_t batch_heads = args[0], seq = args[1], dim = args[2];
+    const struct tile t = efficient_tile(gpu, (enum mp_dtype)args[3], dim, args[4] != 0);
     int64_t accumulators = 0;
     if (t.accumulates) { /* for as many key blocks at once as keep the card busy */
         int64_t splits = ceil_div(seq, t.bj);
@@ -387,7 +410,8 @@ static uint64_t efficient_workspace(const struct mp_gpu *gpu, const struct mp_te
         splits = MP_MAX(MP_MIN(splits, 200 / batch_heads), 1);
         accumulators = 2 * 4 * splits * t.bj * round_up(dim, t.bi);
     }
-    return (uint64_t)(batch_heads * (ceil_div(seq, t.bi) * ceil_div(dim, t.bj) * (16 + 4 * t.bi * t.bj) + accumulators));
+    const int64_t bytes = batch_heads * (ceil_div(seq, t.bi) * ceil_div(dim, t.bj) * (16 + 4 * t.bi * t.bj) + accumulators);
+    return (struct mp_card_answer){.bytes = {(uint64_t)bytes}};
 }
 
 /* sum(grad * out) per row: ordinary operators in float32, inside the kernel in half types. What is left afloat is the result. */
@@ -421,7 +445,9 @@ static void efficient_backward(struct mp_runtime *rt, struct mp_node *n, struct 
     if (mp_needs_input(n, 3))
         mask_grad = mp_empty(rt, aligned, q->dtype);
     row_sums(rt, q, mp_dim(v, 3));
-    mp_scratch(rt, efficient_workspace(rt->gpu, q, n->arg[0] != 0));
+    const struct mp_card_reply workspace =
+        mp_ask(rt, efficient_workspace, mp_dim(q, 0) * mp_dim(q, 1), mp_dim(q, 2), mp_dim(q, 3), q->dtype, n->arg[0] != 0);
+    mp_storage_unref(rt, mp_storage_asked(rt, &workspace, 0));
     if (mask_grad)
         out[3] = mp_alias(rt, mask_grad, mask_shape, mask_grad->stride, aligned.d[3] == keys ? NULL : mask_grad);
     record_backward(rt, n, g[0], out, false);

@@ -29,6 +29,11 @@ uint64_t mp_sort_temp(int64_t n, int key_bits)
 
 static struct mp_storage *items(struct mp_runtime *rt, int64_t n) { return mp_storage_new(rt, 8 * (uint64_t)n); }
 
+static struct mp_card_answer leaves_idle(const struct mp_gpu *gpu, const int64_t *args)
+{
+    return (struct mp_card_answer){.choice = args[0] < 4 * (int64_t)gpu->sms};
+}
+
 /* embedding_backward_cuda_kernel: sums over segments of sorted indices */
 static void sum_segments(struct mp_runtime *rt, const struct mp_shape *table, int64_t n, enum mp_dtype dtype)
 {
@@ -44,7 +49,7 @@ static void sum_segments(struct mp_runtime *rt, const struct mp_shape *table, in
     struct mp_storage *partial_offset = items(rt, n_partials);
     const int64_t warped = ceil_div(width, 32) * 32;
     const int64_t grid = ceil_div(n_segments * warped, MP_MIN(warped, 1024));
-    if (grid < 4 * (int64_t)rt->gpu->sms && n_partials > 4 * grid) { /* one pass, with atomics */
+    if (n_partials > 4 * grid && mp_ask(rt, leaves_idle, grid).choice) { /* one pass, with atomics */
         struct mp_storage *segment = items(rt, n_partials);
         if (dtype != MP_F32)
             mp_scratch(rt, 4 * (uint64_t)rows * (uint64_t)width);

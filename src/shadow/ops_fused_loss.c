@@ -47,12 +47,7 @@ static void count_targets(struct mp_runtime *rt, struct mp_tensor *target)
     mp_empty_like(rt, target, MP_BOOL);
     struct mp_tensor *count = mp_empty(rt, MP_SCALAR, MP_I64);
     struct mp_tensor *wide = mp_empty(rt, MP_SHAPE(mp_numel(target)), MP_I64);
-    uint64_t buffer, semaphores;
-    if (mp_reduce_scratch(rt->gpu, wide, 1u, &buffer, &semaphores)) {
-        struct mp_storage *partial = mp_storage_new(rt, buffer);
-        mp_scratch(rt, semaphores);
-        mp_storage_unref(rt, partial);
-    }
+    mp_reduce_take_scratch(rt, wide, 1u);
     mp_discard(rt, wide);
     mp_discard(rt, count);
 }

@@ -2,11 +2,23 @@
 /* Matrix products and the workspaces of cuBLAS and cuBLASLt. */
 #include "shadow/ops.h"
 
+/* Bytes of the workspaces of a cuBLAS and a cuBLASLt handle. They stay, and the driver takes as much again: not mere sizes. */
+static struct mp_card_answer cublas_workspace(const struct mp_gpu *gpu, const int64_t *args)
+{
+    (void)args;
+    return (struct mp_card_answer){.choice = (int64_t)gpu->cublas_workspace_bytes.value};
+}
+static struct mp_card_answer cublaslt_workspace(const struct mp_gpu *gpu, const int64_t *args)
+{
+    (void)args;
+    return (struct mp_card_answer){.choice = (int64_t)gpu->cublaslt_workspace_bytes.value};
+}
+
 static void create_handle(struct mp_runtime *rt)
 {
     const bool first = !(rt->loaded >> MP_DRIVER_FIRST_CUBLAS & 1u);
     /* with PyTorch's 32 MiB workspace a handle takes 64 MiB of its own, with 8,519,680 bytes 8 MiB (h200-kernels.jsonl, workspace-*) */
-    const uint64_t own_bytes = rt->gpu->cublas_workspace_bytes.value >= 32 * MP_MIB ? 64 * MP_MIB : 8 * MP_MIB;
+    const uint64_t own_bytes = mp_ask(rt, cublas_workspace, 0).choice >= (int64_t)(32 * MP_MIB) ? 64 * MP_MIB : 8 * MP_MIB;
     mp_driver_event(rt, first ? MP_DRIVER_FIRST_CUBLAS : MP_DRIVER_CUBLAS, own_bytes);
 }
 
@@ -16,7 +28,7 @@ static void create_handle(struct mp_runtime *rt)
  */
 void mp_gemm_workspace(struct mp_runtime *rt, bool lt)
 {
-    const uint64_t bytes[2] = {rt->gpu->cublas_workspace_bytes.value, rt->gpu->cublaslt_workspace_bytes.value};
+    mp_card_question *const questions[2] = {cublas_workspace, cublaslt_workspace};
     for (int i = 0; i <= (lt ? 1 : 0); i++) {
         if (rt->workspace[rt->thread][i])
             continue;
@@ -24,7 +36,7 @@ void mp_gemm_workspace(struct mp_runtime *rt, bool lt)
             create_handle(rt);
         const enum mp_category category = rt->category;
         rt->category = MP_CATEGORY_WORKSPACE;
-        rt->workspace[rt->thread][i] = mp_storage_new(rt, bytes[i]);
+        rt->workspace[rt->thread][i] = mp_storage_new(rt, (uint64_t)mp_ask(rt, questions[i], 0).choice);
         rt->category = category;
     }
 }

@@ -74,6 +74,11 @@ struct mp_tensor *mp_div_inplace(struct mp_runtime *rt, struct mp_tensor *a, str
 
 enum { SAVED_WEIGHT, SAVED_OFFSETS, SAVED_ROWS };
 
+static struct mp_card_answer bytes_of_sms(const struct mp_gpu *gpu, const int64_t *args)
+{
+    return (struct mp_card_answer){.bytes = {(uint64_t)gpu->sms * (uint64_t)args[0]}};
+}
+
 /* bf16: CUTLASS takes problem sizes, pointers and strides per group, and a workspace per multiprocessor. Other types: one product
  * after the other. */
 static void kernel_temporaries(struct mp_runtime *rt, enum mp_dtype dtype, int64_t experts)
@@ -84,7 +89,8 @@ static void kernel_temporaries(struct mp_runtime *rt, enum mp_dtype dtype, int64
         return;
     }
     struct mp_storage *groups = mp_storage_new(rt, (uint64_t)experts * BYTES_PER_GROUP);
-    mp_scratch(rt, (uint64_t)rt->gpu->sms * BYTES_PER_SM);
+    const struct mp_card_reply per_sm = mp_ask(rt, bytes_of_sms, BYTES_PER_SM);
+    mp_storage_unref(rt, mp_storage_asked(rt, &per_sm, 0));
     mp_storage_unref(rt, groups);
 }
 

@@ -62,13 +62,28 @@ static int64_t output_vector(const struct axis *kept, int n_kept, const struct a
     return vector;
 }
 
-bool mp_reduce_scratch(const struct mp_gpu *gpu, const struct mp_tensor *x, unsigned dims, uint64_t *buffer, uint64_t *semaphores)
+enum { MIN_VALUES = 16, MAX_VALUES = 256 };
+
+/* How many blocks share an output, so that the card is busy. */
+static struct mp_card_answer split_over_blocks(const struct mp_gpu *gpu, const int64_t *args)
 {
-    enum { MAX_THREADS = 512, WARP = 32, MIN_VALUES = 16, MAX_VALUES = 256 };
+    const int64_t threads = args[0], grid = args[1], values = args[2], bytes_per_block = args[3];
+    const int64_t target = (int64_t)gpu->sms * ((int64_t)gpu->threads_per_sm / threads);
+    if (grid > target)
+        return (struct mp_card_answer){0};
+    const int64_t blocks = MP_MAX(MP_MIN(ceil_div(target, grid), ceil_div(values, MIN_VALUES)), ceil_div(values, MAX_VALUES));
+    if (blocks <= 1)
+        return (struct mp_card_answer){0};
+    return (struct mp_card_answer){.bytes = {(uint64_t)(bytes_per_block * blocks), (uint64_t)(4 * grid)}};
+}
+
+struct mp_card_reply mp_reduce_scratch(struct mp_card *card, const struct mp_tensor *x, unsigned dims)
+{
+    enum { MAX_THREADS = 512, WARP = 32 };
     struct axis reduced[MP_MAX_DIMS], kept[MP_MAX_DIMS];
     const int n_reduced = merge_axes(x, dims, true, reduced), n_kept = merge_axes(x, dims, false, kept);
     if (n_reduced == 0 || mp_numel(x) == 0)
-        return false;
+        return (struct mp_card_reply){0};
     int64_t n_in = 1;
     for (int i = 0; i < n_reduced; i++)
         n_in *= reduced[i].size;
@@ -99,18 +114,23 @@ bool mp_reduce_scratch(const struct mp_gpu *gpu, const struct mp_tensor *x, unsi
     else
         step_out *= height;
     const int64_t grid = ceil_div(n_out / vector, step_out);
-    const int64_t target = (int64_t)gpu->sms * ((int64_t)gpu->threads_per_sm / (width * height));
     const int64_t values = ceil_div(n_in, step_in);
-    if (!split || values < MAX_VALUES || grid > target)
-        return false;
-    const int64_t blocks = MP_MAX(MP_MIN(ceil_div(target, grid), ceil_div(values, MIN_VALUES)), ceil_div(values, MAX_VALUES));
-    if (blocks <= 1)
-        return false;
+    if (!split || values < MAX_VALUES)
+        return (struct mp_card_reply){0};
     /* partial results are kept in the type that accumulates: float for half types, one byte for booleans */
     const int64_t item = x->dtype == MP_BOOL ? 1 : MP_MAX(4, (int64_t)mp_dtype_bytes(x->dtype));
-    *buffer = (uint64_t)(item * n_out * blocks * (fast ? 1 : width * vector));
-    *semaphores = (uint64_t)(4 * grid);
-    return true;
+    const int64_t args[] = {width * height, grid, values, item * n_out * (fast ? 1 : width * vector)};
+    return mp_card_ask(card, split_over_blocks, args, MP_ARRAY_LEN(args));
+}
+
+void mp_reduce_take_scratch(struct mp_runtime *rt, const struct mp_tensor *x, unsigned dims)
+{
+    const struct mp_card_reply scratch = mp_reduce_scratch(&rt->card, x, dims);
+    if (!scratch.bytes[0])
+        return;
+    struct mp_storage *const partial = mp_storage_asked(rt, &scratch, 0);
+    mp_storage_unref(rt, mp_storage_asked(rt, &scratch, 1));
+    mp_storage_unref(rt, partial);
 }
 
 /* TensorIterator::can_use_32bit_indexing */
@@ -125,7 +145,6 @@ static bool addressable(const struct mp_tensor *x)
 /* Kernels index with 32 bits: a larger tensor is halved along its largest extent, and the parts run one after the other. */
 static void reduce_kernel(struct mp_runtime *rt, struct mp_tensor x, unsigned dims)
 {
-    uint64_t buffer, semaphores;
     if (!addressable(&x)) {
         int split = 0;
         for (int i = 1; i < x.shape.n; i++)
@@ -138,11 +157,7 @@ static void reduce_kernel(struct mp_runtime *rt, struct mp_tensor x, unsigned di
         reduce_kernel(rt, x, dims);
         return;
     }
-    if (!mp_reduce_scratch(rt->gpu, &x, dims, &buffer, &semaphores))
-        return;
-    struct mp_storage *partial = mp_storage_new(rt, buffer);
-    mp_scratch(rt, semaphores);
-    mp_storage_unref(rt, partial);
+    mp_reduce_take_scratch(rt, &x, dims);
 }
 
 static struct mp_tensor *reduce_as(struct mp_runtime *rt, struct mp_tensor *x, unsigned dims, bool keepdim, enum mp_dtype dtype)
@@ -267,10 +282,15 @@ struct mp_tensor *mp_softmax(struct mp_runtime *rt, struct mp_tensor *x, int dty
  * Gradients of weight and bias of very many short rows: partial sums per group of rows, then a reduction over the groups
  * (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel).
  */
+static struct mp_card_answer is_wide(const struct mp_gpu *gpu, const int64_t *args)
+{
+    return (struct mp_card_answer){.choice = args[0] / 32 >= (int64_t)gpu->sms / 2};
+}
+
 static void partial_row_gradients(struct mp_runtime *rt, struct mp_node *n, int64_t rows, struct mp_tensor **out)
 {
     const int64_t width = n->shape.d[0], warps = (width + 31) / 32;
-    if (rows <= 64 * 1024 || width / 32 >= (int64_t)rt->gpu->sms / 2)
+    if (rows <= 64 * 1024 || mp_ask(rt, is_wide, width).choice)
         return;
     const int64_t groups = MP_MIN(32 * 1024 / warps, (rows + 31) / 32);
     struct mp_tensor *partial[2] = {NULL, NULL};

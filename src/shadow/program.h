@@ -78,6 +78,7 @@ struct mp_event {
     uint8_t stream;
     int16_t layer;  /* block index; -1: outside the blocks */
     int16_t unit;   /* likewise, but what an optimizer does for a parameter counts for the parameter's block */
+    uint16_t tag;   /* of the card's answer that the size is; 0: the card has no say in it (shadow/card.h) */
     uint32_t id;
     uint64_t bytes;
     const char *op; /* operation or autograd node that asked; static or arena text */

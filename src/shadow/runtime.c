@@ -86,7 +86,7 @@ void mp_pool_give(struct mp_pool *pool, void *object)
 
 void mp_runtime_init(struct mp_runtime *rt, const struct mp_gpu *gpu, struct mp_program *program, struct memplan_error *err)
 {
-    *rt = (struct mp_runtime){.gpu = gpu, .program = program, .err = err, .grad_enabled = true, .training = true, .layer = -1, .unit = -1};
+    *rt = (struct mp_runtime){.card = {.gpu = gpu}, .program = program, .err = err, .grad_enabled = true, .training = true, .layer = -1, .unit = -1};
     mp_arena_init(&rt->arena);
     rt->storages.size = sizeof(struct mp_storage);
     rt->tensors.size = sizeof(struct mp_tensor);
@@ -127,6 +127,7 @@ static void emit_alloc(struct mp_runtime *rt, struct mp_storage *s)
     e->bytes = s->bytes;
     e->category = s->category;
     e->stream = s->stream;
+    e->tag = s->tag;
     p->live_bytes += s->bytes;
     if (p->live_bytes > p->peak_since_mark_bytes)
         p->peak_since_mark_bytes = p->live_bytes;
@@ -139,6 +140,7 @@ static void emit_free(struct mp_runtime *rt, struct mp_storage *s)
     e->bytes = s->bytes;
     e->category = s->category;
     e->stream = s->stream;
+    e->tag = s->tag;
     rt->program->live_bytes -= s->bytes;
     s->id = 0;
 }
@@ -212,7 +214,7 @@ void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift)
 
 /* ---- storages ---- */
 
-struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes)
+static struct mp_storage *new_storage(struct mp_runtime *rt, uint64_t bytes, uint16_t tag)
 {
     if (bytes > MAX_STORAGE_BYTES)
         mp_raise(rt, MEMPLAN_STATUS_RANGE, "a tensor of %llu bytes is more than 2^60; check batch, seq and the model's sizes",
@@ -222,9 +224,17 @@ struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes)
     s->bytes = bytes;
     s->category = (uint8_t)rt->category;
     s->stream = rt->stream;
+    s->tag = tag;
     if (bytes)
         emit_alloc(rt, s);
     return s;
+}
+
+struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes) { return new_storage(rt, bytes, 0); }
+
+struct mp_storage *mp_storage_asked(struct mp_runtime *rt, const struct mp_card_reply *reply, int size)
+{
+    return new_storage(rt, reply->bytes[size], mp_card_tag(reply->number, size));
 }
 
 void mp_storage_unref(struct mp_runtime *rt, struct mp_storage *s)
@@ -241,6 +251,7 @@ void mp_storage_resize(struct mp_runtime *rt, struct mp_storage *s, uint64_t byt
     if (s->id)
         emit_free(rt, s);
     s->bytes = bytes;
+    s->tag = 0;
     if (bytes)
         emit_alloc(rt, s);
 }

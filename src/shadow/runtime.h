@@ -35,9 +35,9 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "shadow/card.h"
 #include "shadow/program.h"
 #include "spec/dtype.h"
-#include "spec/gpu.h"
 
 #define MP_MAX_DIMS 5
 
@@ -56,6 +56,7 @@ struct mp_storage {
     uint32_t id;    /* of its ALLOC event; 0: no bytes, or not allocated at the moment */
     uint64_t bytes;
     uint8_t category, stream;
+    uint16_t tag;   /* of its size: mp_storage_asked() */
     int32_t owner; /* number of the parameter it belongs to, where a wrapper shares weights out; 0: nobody's */
 };
 
@@ -131,7 +132,7 @@ struct mp_runtime {
     struct mp_arena arena;
     struct mp_pool storages, tensors, nodes, outputs, tasks;
     struct mp_program *program;
-    const struct mp_gpu *gpu;
+    struct mp_card card; /* for mp_ask() alone */
     struct memplan_error *err;
 
     struct mp_tensor **temporaries;
@@ -202,8 +203,14 @@ void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t
 /** Write event number `index` of the program again, its storage `shift` further on; marks are the caller's. */
 void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift);
 
+/** Put a question to the card: mp_ask(rt, question, numbers...). */
+#define mp_ask(rt, question, ...)                                                                  \
+    mp_card_ask(&(rt)->card, question, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
 /* Storages. */
 struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes);
+/** Of the size that the card answered. */
+struct mp_storage *mp_storage_asked(struct mp_runtime *rt, const struct mp_card_reply *reply, int size);
 void mp_storage_unref(struct mp_runtime *rt, struct mp_storage *storage);
 /** Let go of, and take again, the memory while tensors keep pointing to the storage (untyped_storage().resize_). */
 void mp_storage_resize(struct mp_runtime *rt, struct mp_storage *storage, uint64_t bytes);

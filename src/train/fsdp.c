@@ -85,12 +85,17 @@ static uint64_t gathered_bytes(const struct group *g, int i)
     return unsharded_bytes(g, i) / gathered_ranks(g);
 }
 
+static struct mp_card_answer resident_blocks(const struct mp_gpu *gpu, const int64_t *args)
+{
+    (void)args;
+    return (struct mp_card_answer){.choice = (int64_t)((uint64_t)gpu->sms * gpu->threads_per_sm / 128 * 2)};
+}
+
 /* split_with_sizes_copy: source, destination and size of each part, its first block, and the part that each block works on */
 static uint64_t copy_out_table_bytes(const struct group *g)
 {
-    const struct mp_gpu *gpu = g->fsdp->rt->gpu;
     const uint64_t world = gathered_ranks(g),
-                   resident = (uint64_t)gpu->sms * gpu->threads_per_sm / 128 * 2;
+                   resident = (uint64_t)mp_ask(g->fsdp->rt, resident_blocks, 0).choice;
     uint64_t all = 0, blocks = 0;
     for (int i = 0; i < g->n; i++)
         all += tiles(gathered_bytes(g, i));

@@ -49,12 +49,7 @@ static struct mp_tensor *count_labels(struct mp_runtime *rt, const struct mp_tra
     struct mp_tensor *sum = mp_empty(rt, MP_SCALAR, MP_I64);
     struct mp_tensor *wide =
         mp_empty(rt, MP_SHAPE(mp_numel(counted)), MP_I64); /* an integer sum casts its operand */
-    uint64_t buffer, semaphores;
-    if (mp_reduce_scratch(rt->gpu, wide, 1u, &buffer, &semaphores)) {
-        struct mp_storage *partial = mp_storage_new(rt, buffer);
-        mp_scratch(rt, semaphores);
-        mp_storage_unref(rt, partial);
-    }
+    mp_reduce_take_scratch(rt, wide, 1u);
     mp_checks_indices(rt);
     mp_discard(rt, wide);
     mp_discard(rt, counted);

@@ -275,14 +275,12 @@ static const struct {
 
 START_TEST(reductions_over_many_rows_take_scratch)
 {
-    uint64_t buffer = 0, semaphores = 0;
     const struct mp_gpu *const gpu = mp_gpu_read(&probe.arena, scratches[_i].gpu, &probe.err);
     const struct mp_tensor *const x =
         probe_tensor(&probe, MP_SHAPE(scratches[_i].rows, scratches[_i].columns), scratches[_i].dtype);
-    const bool takes = mp_reduce_scratch(gpu, x, 1u, &buffer, &semaphores);
-    ck_assert_int_eq(takes, scratches[_i].buffer > 0);
-    ck_assert_uint_eq(buffer, scratches[_i].buffer);
-    ck_assert_uint_eq(semaphores, scratches[_i].semaphores);
+    const struct mp_card_reply scratch = mp_reduce_scratch(&(struct mp_card){.gpu = gpu}, x, 1u);
+    ck_assert_uint_eq(scratch.bytes[0], scratches[_i].buffer);
+    ck_assert_uint_eq(scratch.bytes[1], scratches[_i].semaphores);
 }
 END_TEST
 
@@ -724,14 +722,9 @@ static void call_reduction(struct probe *p, const struct mp_value *v)
         dims = (1u << x->shape.n) - 1;
     probe_begin(p);
     if (x->dtype == MP_BOOL && strcmp(text(v, "how", ""), "sum") == 0) { /* counts in int64 */
-        uint64_t buffer = 0, semaphores = 0;
         mp_take(rt, mp_empty(rt, MP_SHAPE(1), MP_I64));
         x = mp_to(rt, x, MP_I64);
-        if (mp_reduce_scratch(&p->gpu, x, dims, &buffer, &semaphores)) {
-            struct mp_storage *const partial = mp_storage_new(rt, buffer);
-            mp_scratch(rt, semaphores);
-            mp_storage_unref(rt, partial);
-        }
+        mp_reduce_take_scratch(rt, x, dims);
         mp_discard(rt, x);
     } else {
         mp_take(rt, mp_reduce(rt, x, dims, false));
