@@ -29,10 +29,12 @@
  * Functions carry the names of their counterparts in c10/cuda/CUDACachingAllocator.cpp, or name
  * them where a rule stands. Releases differ in few places, which ask a->torch.
  *
- * Four things are done differently for speed, without a visible difference: free blocks sit in bins
- * (free_set.h) instead of one std::set; totals over both pools and `freed` are computed when asked
- * for; active and allocated are one count until a free is first deferred; blocks come from slabs.
- * A typical event costs about 30 ns (tests/bench/bench_allocator.c).
+ * Five things are done differently for speed, without a visible difference: free blocks sit in bins
+ * (free_set.h) instead of one std::set, and where a block is cut or merges back its entry stays; totals
+ * over both pools and `freed` are computed when asked for; active and allocated are one count until a
+ * free is first deferred; blocks come from slabs; whoever wants peaks alone gets nothing else counted.
+ * A typical event costs about 30 ns (tests/bench/bench_allocator.c). What is taken and given back at
+ * once need not be taken at all (allocator_scratch.c).
  */
 #include "memory/allocator.h"
 
@@ -41,8 +43,6 @@
 #include "base/arena.h"
 #include "memory/allocator_state.h"
 
-#define MIN_BLOCK_BYTES UINT64_C(512)           /* kMinBlockSize */
-#define SMALL_BYTES (UINT64_C(1) << 20)         /* kSmallSize: up to here the small pool serves */
 #define SMALL_SEGMENT_BYTES (UINT64_C(2) << 20) /* kSmallBuffer */
 #define MIN_OWN_SEGMENT_BYTES                                                                      \
     (UINT64_C(10) << 20) /* kMinLargeAlloc: from here on a segment of its own */
@@ -65,6 +65,13 @@ static inline void increase(struct mp_tally *t, unsigned pool, uint64_t amount)
     t->current[pool] += amount;
     t->current[POOL_ALL] += amount;
     t->peak[pool] = MP_MAX(t->peak[pool], t->current[pool]);
+    t->peak[POOL_ALL] = MP_MAX(t->peak[POOL_ALL], t->current[POOL_ALL]);
+}
+
+/* Of both pools together, and nothing more. */
+static inline void increase_all(struct mp_tally *t, uint64_t amount)
+{
+    t->current[POOL_ALL] += amount;
     t->peak[POOL_ALL] = MP_MAX(t->peak[POOL_ALL], t->current[POOL_ALL]);
 }
 
@@ -335,6 +342,14 @@ static inline void insert_free(struct mp_allocator *a, struct mp_block *block)
         a->failed = true;
 }
 
+static inline void replace_free(struct mp_allocator *a, struct mp_free_set *set,
+                                struct mp_free_place place, struct mp_block *block)
+{
+    block->gc_base = a->pools[pool_of(block)].n_searches;
+    if (!mp_free_replace(set, place, block))
+        a->failed = true;
+}
+
 static void insert_unmapped(struct mp_allocator *a, struct mp_block *block)
 {
     if (!mp_unmapped_insert(set_of(a, block), block))
@@ -434,26 +449,27 @@ static struct mp_free_place pass_over_expandable(const struct mp_allocator *a,
     return place;
 }
 
-static inline struct mp_block *get_free_block(struct mp_allocator *a, unsigned pool,
-                                              struct mp_free_set *set, uint64_t rounded)
+/* The block stays in the set until it is known what is left of it. */
+static inline struct mp_free_place get_free_block(struct mp_allocator *a, unsigned pool,
+                                                  const struct mp_free_set *set, uint64_t rounded)
 {
+    static const struct mp_free_place none = {0, 0, NULL};
     if (a->gc_active)
         a->pools[pool].n_searches++;
     struct mp_free_place place = mp_free_find(set, rounded);
     if (place.block && place.block->expandable)
         place = pass_over_expandable(a, set, place);
-    struct mp_block *block = place.block;
+    const struct mp_block *block = place.block;
     if (!block)
-        return NULL;
+        return none;
     const uint64_t max_split = a->conf.max_split_bytes;
     if (rounded < max_split) {
         if (block->size >= max_split)
-            return NULL; /* never cut an oversize block */
+            return none; /* never cut an oversize block */
     } else if (block->size >= rounded + a->conf.max_non_split_rounding_bytes) {
-        return NULL; /* nor waste much of one */
+        return none; /* nor waste much of one */
     }
-    mp_free_remove_at(set, place.bin, place.index);
-    return block;
+    return place;
 }
 
 /* ---- handing a block out: should_split, alloc_found_block ---- */
@@ -467,31 +483,32 @@ static inline bool should_split(const struct mp_allocator *a, const struct mp_bl
     return rounded < a->conf.max_split_bytes && rest > SMALL_BYTES;
 }
 
-static inline struct mp_block *alloc_found_block(struct mp_allocator *a, struct mp_block *block,
-                                                 uint64_t rounded, uint64_t n, uint32_t client)
+/* A free block (was_split: part of a segment) is about to be handed out, less what was cut off. */
+static inline void count_split(struct mp_allocator *a, const struct mp_block *block, bool was_split, const struct mp_block *rest)
 {
     const unsigned pool = pool_of(block);
-    const bool was_split = is_split(block);
-    if (should_split(a, block, rounded)) {
-        struct mp_block *rest = cut_block(a, block, rounded);
-        insert_free(a, rest);
-        if (!block->expandable) {
-            if (was_split) {
-                decrease(&a->inactive_split_bytes, pool, rounded);
-            } else {
-                increase(&a->inactive_split_bytes, pool, rest->size);
-                increase(&a->inactive_split, pool, 1);
-            }
-        }
-    } else if (was_split && !block->expandable) {
+    if (block->expandable)
+        return;
+    if (rest && was_split) {
+        decrease(&a->inactive_split_bytes, pool, block->size);
+    } else if (rest) {
+        increase(&a->inactive_split_bytes, pool, rest->size);
+        increase(&a->inactive_split, pool, 1);
+    } else if (was_split) {
         decrease(&a->inactive_split_bytes, pool, block->size);
         decrease(&a->inactive_split, pool, 1);
     }
-    block->allocated = true;
-    block->requested_bytes = n;
-    block->client = client;
-    note(a, MP_ALLOCATOR_ALLOC, block->stream, block->address, n, client);
+}
 
+static inline void count_malloc(struct mp_allocator *a, const struct mp_block *block)
+{
+    const unsigned pool = pool_of(block);
+    const uint64_t n = block->requested_bytes;
+    if (a->peaks_only) {
+        increase_all(&a->allocated_bytes, block->size);
+        increase_all(&a->requested_bytes, n);
+        return;
+    }
     increase(&a->allocation, pool, 1);
     increase(&a->allocated_bytes, pool, block->size);
     increase(&a->requested_bytes, pool, n);
@@ -501,39 +518,99 @@ static inline struct mp_block *alloc_found_block(struct mp_allocator *a, struct 
     }
     if (block->size >= a->conf.max_split_bytes)
         increase_stat(&a->oversize_allocations, 1);
+}
+
+/* set: where the block stands, at place; NULL: it stands in none. */
+static inline struct mp_block *alloc_found_block(struct mp_allocator *a, struct mp_free_set *set,
+                                                 struct mp_free_place place, uint64_t rounded,
+                                                 uint64_t n, uint32_t client)
+{
+    struct mp_block *block = place.block, *rest = NULL;
+    const bool was_split = is_split(block);
+    if (should_split(a, block, rounded)) {
+        rest = cut_block(a, block, rounded);
+        if (set)
+            replace_free(a, set, place, rest);
+        else
+            insert_free(a, rest);
+    } else if (set) {
+        mp_free_remove_at(set, place.bin, place.index);
+    }
+    if (!a->peaks_only)
+        count_split(a, block, was_split, rest);
+    block->allocated = true;
+    block->requested_bytes = n;
+    block->client = client;
+    note(a, MP_ALLOCATOR_ALLOC, block->stream, block->address, n, client);
+    count_malloc(a, block);
     return block;
 }
 
 /* ---- free: free_block ---- */
 
+/* low takes over the block after it, which stands in no set. */
+static inline void absorb_next(struct mp_allocator *a, struct mp_block *low)
+{
+    struct mp_block *high = low->next;
+    low->size += high->size;
+    low->next = high->next;
+    if (low->next)
+        low->next->prev = low;
+    drop_block(a, high);
+}
+
+/* Of a segment: what merging blocks and a free one more do to the free parts of split segments. */
+static void count_merge(struct mp_allocator *a, const struct mp_block *block, int64_t count, int64_t bytes)
+{
+    const unsigned pool = pool_of(block);
+    if (is_split(block)) {
+        count++;
+        bytes += (int64_t)block->size;
+    }
+    change(&a->inactive_split, pool, count);
+    change(&a->inactive_split_bytes, pool, bytes);
+}
+
+static inline bool can_merge(const struct mp_block *neighbour)
+{
+    return neighbour && is_quiet(neighbour) && neighbour->mapped;
+}
+
+/* try_merge_blocks on both sides, where the neighbour's entry in the set becomes the merged block's. */
 static void free_block(struct mp_allocator *a, struct mp_block *block)
 {
     const unsigned pool = pool_of(block);
     const uint64_t size = block->size, requested = block->requested_bytes;
+    struct mp_free_set *set = set_of(a, block);
+    struct mp_block *prev = block->prev, *next = block->next;
     note(a, MP_ALLOCATOR_FREE_COMPLETED, block->stream, block->address, requested, block->client);
 
-    int64_t count = 0, bytes = 0;
     block->allocated = false;
     block->stream_uses = 0;
-    struct mp_block *neighbours[2] = {block->prev, block->next};
-    for (unsigned i = 0; i < 2; i++) {
-        const uint64_t before = block->size;
-        struct mp_block *merged = merge_block(a, block, neighbours[i]);
-        if (merged->size != before) {
-            count--;
-            bytes -= (int64_t)(merged->size - before);
+    const bool low = can_merge(prev), high = can_merge(next);
+    if (low) {
+        if (high) {
+            mp_free_remove(set, next);
+            absorb_next(a, block);
         }
-        block = merged;
+        const struct mp_free_place place = mp_free_place_of(set, prev);
+        absorb_next(a, prev);
+        prev->requested_bytes = requested;
+        replace_free(a, set, place, prev);
+        block = prev;
+    } else if (high) {
+        const struct mp_free_place place = mp_free_place_of(set, next);
+        absorb_next(a, block);
+        replace_free(a, set, place, block);
+    } else {
+        insert_free(a, block);
     }
-    insert_free(a, block);
-    if (!block->expandable) {
-        if (is_split(block)) {
-            count++;
-            bytes += (int64_t)block->size;
-        }
-        change(&a->inactive_split, pool, count);
-        change(&a->inactive_split_bytes, pool, bytes);
+    if (a->peaks_only) {
+        a->requested_bytes.current[POOL_ALL] -= requested;
+        return;
     }
+    if (!block->expandable)
+        count_merge(a, block, -(int64_t)low - (int64_t)high, -(int64_t)(block->size - size));
     decrease(&a->requested_bytes, pool, requested);
     if (a->has_deferred) {
         decrease(&a->active, pool, 1);
@@ -625,8 +702,12 @@ void mp_allocator_complete_block(struct mp_allocator *a, struct mp_block *block)
 static inline void request_free(struct mp_allocator *a, struct mp_block *block)
 {
     const unsigned pool = pool_of(block);
-    decrease(&a->allocation, pool, 1);
-    decrease(&a->allocated_bytes, pool, block->size);
+    if (a->peaks_only) {
+        a->allocated_bytes.current[POOL_ALL] -= block->size;
+    } else {
+        decrease(&a->allocation, pool, 1);
+        decrease(&a->allocated_bytes, pool, block->size);
+    }
     note(a, MP_ALLOCATOR_FREE_REQUESTED, block->stream, block->address, block->requested_bytes,
          block->client);
     if (block->size >= a->conf.max_split_bytes)
@@ -647,6 +728,8 @@ static void count_active(struct mp_allocator *a)
 
 void mp_allocator_release(struct mp_allocator *a, struct mp_block *block)
 {
+    if (a->failed)
+        return; /* its lists are no longer whole */
     if (block->stream_uses) {
         mp_allocator_release_deferred(a, block);
         return;
@@ -1172,14 +1255,41 @@ struct mp_block *mp_allocator_malloc(struct mp_allocator *a, uint64_t n, unsigne
     struct mp_free_set *set = find_set(a, pool, stream);
     if (!set)
         return NULL;
-    struct mp_block *block = get_free_block(a, pool, set, rounded);
-    if (!block) {
-        block = alloc_new_segment(a, pool, stream, set, rounded, n);
-        if (!block)
+    struct mp_free_place place = get_free_block(a, pool, set, rounded);
+    if (!place.block) {
+        place.block = alloc_new_segment(a, pool, stream, set, rounded, n);
+        if (!place.block)
             return NULL;
+        set = NULL;
     }
-    block = alloc_found_block(a, block, rounded, n, client);
+    struct mp_block *block = alloc_found_block(a, set, place, rounded, n, client);
     return a->failed ? NULL : block;
+}
+
+bool mp_allocator_leave_segments(struct mp_allocator *a, const struct mp_scratch_look *look)
+{
+    uint64_t bytes = 0, pages = 0;
+    for (unsigned i = 0; i < look->n; i++) {
+        bytes += look->segment_bytes[i];
+        pages += round_up(look->segment_bytes[i], MP_HEAP_PAGE_BYTES);
+    }
+    if (a->failed || !card_has(a, pages) ||
+        (a->limit_bytes && a->reserved_bytes.current[POOL_ALL] + bytes > a->limit_bytes))
+        return false;
+    for (unsigned i = 0; i < look->n; i++) {
+        const unsigned pool = look->small[i] ? POOL_SMALL : POOL_LARGE;
+        if (!look->segment_bytes[i])
+            continue;
+        if (!reserve_blocks(a, 4) || !find_set(a, pool, look->stream))
+            return false;
+        struct mp_block *block = cuda_malloc(a, pool, look->stream, look->segment_bytes[i]);
+        if (!block) {
+            a->failed |= i > 0; /* there is no way back to before the first */
+            return false;
+        }
+        insert_free(a, block);
+    }
+    return !a->failed;
 }
 
 /* ---- a starting state ---- */
@@ -1336,6 +1446,7 @@ struct mp_allocator *mp_allocator_new(const struct mp_allocator_options *options
         a->total_bytes = options->total_bytes ? options->total_bytes : UINT64_C(1) << 40;
         a->limit_bytes = effective_limit(options, a->total_bytes);
         a->capacity_bytes = options->capacity_bytes;
+        a->peaks_only = options->peaks_only;
         a->gc_active = a->limit_bytes && a->conf.garbage_collection_threshold > 0;
         a->plain_rounding = true;
         for (unsigned i = 0; i < 16; i++)

@@ -79,6 +79,7 @@ struct mp_block {
     uint32_t stream_uses;   /* bit per stream it was recorded on; bit 31: stream 31 and all above */
     uint32_t segment_index; /* first block of a segment: its place in the table of segments */
     uint16_t stream;
+    uint16_t bin;        /* while free: where its set keeps it */
     uint8_t event_count; /* pending record_stream events */
     bool allocated, small, expandable, mapped;
 };
@@ -119,6 +120,7 @@ struct mp_allocator_options {
     uint64_t capacity_bytes;
     uint64_t total_bytes; /* of the card, for the size of expandable address ranges; 0: 1 TiB */
     struct mp_placement placement;
+    bool peaks_only; /* count requested, allocated and reserved bytes of both pools together, and nothing else that needs counting */
 };
 
 /** UNSUPPORTED for backend:cudaMallocAsync (the driver's own pool), NOMEM. */
@@ -131,6 +133,40 @@ void mp_allocator_free(struct mp_allocator *a);
 struct mp_block *mp_allocator_malloc(struct mp_allocator *a, uint64_t n, unsigned stream,
                                      uint32_t client);
 void mp_allocator_release(struct mp_allocator *a, struct mp_block *block); /* torch's free() */
+
+/*
+ * Scratch buffers, taken in order and given back at once, the last first: where free blocks serve, the allocator is afterwards as it
+ * was, and it is enough to look (allocator_scratch.c).
+ */
+enum { MP_SCRATCH_MOST = 2 };
+struct mp_scratch_look {
+    unsigned stream, n;
+    uint64_t requested_bytes, allocated_bytes; /* while all are held, with what else is live: a peak */
+    uint64_t segment_bytes[MP_SCRATCH_MOST];   /* the new segment that each would need; 0: a free block serves */
+    bool small[MP_SCRATCH_MOST];               /* pool */
+};
+/** False under settings, or in a state, where more than the free blocks counts. */
+bool mp_allocator_can_look(const struct mp_allocator *a);
+/** How n (at most MP_SCRATCH_MOST) buffers would be served. */
+void mp_allocator_look(const struct mp_allocator *a, unsigned stream, const uint64_t *bytes, unsigned n, struct mp_scratch_look *look);
+/** Up to here the small pool serves, rounded or not. */
+#define MP_SMALL_POOL_BYTES (UINT64_C(1) << 20)
+/**
+ * From here on the pool is not played: the caller knows that its states repeat, hands it no more requests, and was told by
+ * mp_allocator_can_look() that this is possible. Those of the small pool are still counted, by mp_allocator_count_small() (malloc: else
+ * free); peaks that are noted after the large one has settled mean nothing.
+ */
+void mp_allocator_settle(struct mp_allocator *a, bool small);
+void mp_allocator_count_small(struct mp_allocator *a, uint64_t bytes, bool malloc);
+/** Is the allocator the same after the one and after the other? */
+bool mp_scratch_leaves_the_same(const struct mp_scratch_look *x, const struct mp_scratch_look *y);
+/** No new segments? */
+bool mp_scratch_leaves_nothing(const struct mp_scratch_look *look);
+/**
+ * Take the buffers and give them back: their segments are new free blocks. Allocated and requested bytes are not counted. False, and
+ * nothing has changed (or mp_allocator_failed()), where card or cap would say no.
+ */
+bool mp_allocator_leave_segments(struct mp_allocator *a, const struct mp_scratch_look *look);
 void mp_allocator_record_stream(struct mp_allocator *a, struct mp_block *block, unsigned stream);
 /** All outstanding events of that stream are complete: deferred blocks are freed at the next
  * malloc. */
@@ -183,6 +219,9 @@ enum memplan_status mp_allocator_visit_segments(const struct mp_allocator *a,
  */
 uint64_t mp_allocator_state_hash(const struct mp_allocator *a,
                                  uint64_t (*key)(void *context, uint32_t client), void *context);
+/** Of the blocks of one pool alone; the large one's goes with the placement. */
+uint64_t mp_allocator_pool_hash(const struct mp_allocator *a, bool small,
+                                uint64_t (*key)(void *context, uint32_t client), void *context);
 
 /** What an observer is told, in PyTorch's order and words
  * (torch.cuda.memory._snapshot()["device_traces"]). */

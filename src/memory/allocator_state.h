@@ -8,6 +8,9 @@
 #include "memory/free_set.h"
 #include "memory/placement.h"
 
+#define MIN_BLOCK_BYTES UINT64_C(512)   /* kMinBlockSize */
+#define SMALL_BYTES MP_SMALL_POOL_BYTES /* kSmallSize */
+
 /* Kinds in order of cost: every change touches one pool and the sum of both. */
 enum { POOL_SMALL, POOL_LARGE, POOL_ALL, POOL_KINDS };
 
@@ -53,6 +56,8 @@ struct mp_allocator {
     mp_torch_version torch;
     bool plain_rounding; /* no roundup divisions at all */
     bool gc_active;
+    bool settled[2]; /* pools that are not played on: mp_allocator_settle() */
+    bool peaks_only; /* statistics are those of struct mp_allocator_options */
     bool failed;
     uint64_t limit_bytes, capacity_bytes, total_bytes; /* 0: none, except total */
 

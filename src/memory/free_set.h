@@ -143,16 +143,24 @@ static inline void mp_free_remove_at(struct mp_free_set *set, uint32_t bin, uint
 /* Where block stands in its bin. Recorded addresses may repeat, two blocks may be equal in both. */
 static inline uint32_t mp_free_index(const struct mp_free_bin *bin, const struct mp_block *block)
 {
-    uint32_t i = mp_free_count_from(bin, block->size, block->address) - 1;
-    while (bin->entries[i].block != block)
-        i--;
+    uint32_t i = bin->n;
+    if (i > MP_FREE_SET_SCAN)
+        i = mp_free_count_from(bin, block->size, block->address);
+    while (bin->entries[--i].block != block)
+        ;
     return i;
 }
 
-static inline void mp_free_remove(struct mp_free_set *set, const struct mp_block *block)
+static inline struct mp_free_place mp_free_place_of(const struct mp_free_set *set, struct mp_block *block)
 {
-    const uint32_t bin = mp_free_bin_of(block->size);
-    mp_free_remove_at(set, bin, mp_free_index(&set->bins[bin], block));
+    const uint32_t bin = block->bin;
+    return (struct mp_free_place){bin, mp_free_index(&set->bins[bin], block), block};
+}
+
+static inline void mp_free_remove(struct mp_free_set *set, struct mp_block *block)
+{
+    const struct mp_free_place place = mp_free_place_of(set, block);
+    mp_free_remove_at(set, place.bin, place.index);
 }
 
 /* false when memory is exhausted */
@@ -165,12 +173,32 @@ static inline bool mp_free_insert(struct mp_free_set *set, struct mp_block *bloc
     if (b->n == b->cap && !mp_free_grow(b))
         return false;
     const struct mp_free_entry entry = {block->size, block->address, block};
+    block->bin = (uint16_t)bin;
     uint32_t i = b->n++;
     for (; i > 0 && mp_free_is_below(&b->entries[i - 1], entry.size, entry.address); i--)
         b->entries[i] = b->entries[i - 1];
     b->entries[i] = entry;
     set->occupied[bin / 64] |= UINT64_C(1) << (bin % 64);
     return true;
+}
+
+/*
+ * The block at place makes room for one that it contains, or that contains it. Most blocks are cut from a much larger one, or merge
+ * with it again: the entry stays where it is.
+ */
+static inline bool mp_free_replace(struct mp_free_set *set, struct mp_free_place place, struct mp_block *block)
+{
+    struct mp_free_bin *b = &set->bins[place.bin];
+    struct mp_free_entry *e = &b->entries[place.index];
+    const uint64_t size = block->size, address = block->address;
+    if (mp_free_bin_of(size) == place.bin && (place.index + 1 == b->n || mp_free_is_below(e + 1, size, address)) &&
+        (place.index == 0 || !mp_free_is_below(e - 1, size, address))) {
+        *e = (struct mp_free_entry){size, address, block};
+        block->bin = (uint16_t)place.bin;
+        return true;
+    }
+    mp_free_remove_at(set, place.bin, place.index);
+    return mp_free_insert(set, block);
 }
 
 /* The entry before place (the last of all when place.block is NULL); block NULL when there is none.

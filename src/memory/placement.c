@@ -207,6 +207,7 @@ static uint64_t take_new_chunk(struct mp_heap *heap, uint64_t bytes)
         return 0;
     }
     heap->largest_hole[heap->n_chunks] = rest.bytes;
+    heap->hole_bound = MP_MAX(heap->hole_bound, rest.bytes);
     heap->chunks[heap->n_chunks++] = chunk;
     return chunk.address;
 }
@@ -224,6 +225,21 @@ static void drop_chunk(struct mp_heap *heap, size_t at)
         heap->failed = true;
 }
 
+/* Number of the newest chunk with room, from 1; 0: none has. A search in vain tells how large the largest hole is. */
+static size_t newest_with_room(struct mp_heap *heap, uint64_t bytes)
+{
+    uint64_t largest = 0;
+    if (bytes > heap->hole_bound)
+        return 0;
+    for (size_t i = heap->n_chunks; i > 0; i--) {
+        if (heap->largest_hole[i - 1] >= bytes)
+            return i;
+        largest = MP_MAX(largest, heap->largest_hole[i - 1]);
+    }
+    heap->hole_bound = largest;
+    return 0;
+}
+
 /* ---- the two calls ---- */
 
 uint64_t mp_heap_take(struct mp_heap *heap, uint64_t bytes)
@@ -239,9 +255,7 @@ uint64_t mp_heap_take(struct mp_heap *heap, uint64_t bytes)
     heap->used = items;
 
     uint64_t address = 0;
-    size_t i = heap->n_chunks;
-    while (i > 0 && heap->largest_hole[i - 1] < bytes)
-        i--;
+    const size_t i = newest_with_room(heap, bytes);
     if (i > 0) {
         address = take_from_chunk(&heap->chunks[i - 1], bytes);
         heap->largest_hole[i - 1] = largest_hole(&heap->chunks[i - 1]);
@@ -272,6 +286,7 @@ void mp_heap_give(struct mp_heap *heap, uint64_t address)
         return;
     }
     heap->largest_hole[i] = largest_hole(chunk);
+    heap->hole_bound = MP_MAX(heap->hole_bound, heap->largest_hole[i]);
     if (heap->largest_hole[i] == chunk->bytes)
         drop_chunk(heap, i);
 }
@@ -320,6 +335,7 @@ static bool add_chunk(struct mp_heap *heap, uint64_t address, uint64_t bytes, ui
         !insert_hole(&chunk, 0, (struct mp_heap_range){address + used, bytes - used}))
         return false;
     heap->largest_hole[heap->n_chunks] = bytes - used;
+    heap->hole_bound = MP_MAX(heap->hole_bound, bytes - used);
     heap->chunks[heap->n_chunks++] = chunk;
     heap->used[heap->n_used++] = (struct mp_heap_range){address, used};
     return true;
@@ -507,7 +523,8 @@ bool mp_heap_check(const struct mp_heap *heap, struct memplan_error *err)
         if (end > chunk->address + chunk->bytes)
             return mp_error_set(err, MEMPLAN_STATUS_RANGE, "chunk %zu: hole beyond its end", i),
                    false;
-        if (heap->largest_hole[i] != largest_hole(chunk) || heap->largest_hole[i] == chunk->bytes)
+        if (heap->largest_hole[i] != largest_hole(chunk) || heap->largest_hole[i] == chunk->bytes ||
+            heap->largest_hole[i] > heap->hole_bound)
             return mp_error_set(err, MEMPLAN_STATUS_RANGE, "chunk %zu: wrong largest hole", i),
                    false;
     }

@@ -41,6 +41,7 @@ struct mp_heap_chunk {
 struct mp_heap {
     struct mp_heap_chunk *chunks; /* oldest first */
     uint64_t *largest_hole;       /* of each chunk: the search runs over this array alone */
+    uint64_t hole_bound;          /* no hole is larger: most segments are, and need no search */
     size_t n_chunks, cap_chunks;
     struct mp_heap_range *gaps; /* address space given back, by address; neighbours are merged */
     size_t n_gaps, cap_gaps;

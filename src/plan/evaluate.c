@@ -300,6 +300,7 @@ struct mp_allocator *mp_evaluate_allocator_new(const struct mp_run *run, uint64_
         .total_bytes = run->gpu->total_bytes.value,
         /* memplan-validate loads its kernels before the first segment: torch's modules do not come in between */
         .placement = {.kind = run->profile->validate ? MP_PLACE_LOADED : MP_PLACE_PROCESS},
+        .peaks_only = true,
     };
     if (mp_allocator_conf_parse(run->allocator_conf, options.torch, &options.conf, err))
         return NULL;

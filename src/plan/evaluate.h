@@ -55,7 +55,7 @@ struct mp_evaluation {
 
     uint32_t peak_event;             /* the ALLOC after which allocated bytes were highest */
     uint64_t peak_allocated_bytes;   /* at that moment */
-    struct mp_allocator_stats stats; /* at the end */
+    struct mp_allocator_stats stats; /* requested, allocated and reserved bytes of all pools, retries; the rest is not counted */
 
     struct mp_phase_peaks *phases;   /* in the arena; repeated steps filled in up to run->iterations */
     size_t n_phases;
