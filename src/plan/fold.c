@@ -234,7 +234,7 @@ static bool inner_blocks_repeat(const struct mp_fold *f, const struct mp_fold_pa
     if (part->first[third + 1] - part->first[third] != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (a[i].kind != b[i].kind || a[i].bytes != b[i].bytes || a[i].stream != b[i].stream || (a[i].kind != MP_EVENT_ALLOC && a[i].kind != MP_EVENT_FREE))
+        if (a[i].kind != b[i].kind || a[i].bytes != b[i].bytes || a[i].stream != b[i].stream || a[i].tag != b[i].tag || (a[i].kind != MP_EVENT_ALLOC && a[i].kind != MP_EVENT_FREE))
             return false;
         if (a[i].kind == MP_EVENT_FREE && !same_free(f, &a[i], &b[i]))
             return false;
@@ -314,6 +314,13 @@ static uint64_t folded_peak(const struct mp_fold *f)
     return (uint64_t)sum.peak;
 }
 
+static uint64_t whole_peak(const struct mp_requests *s)
+{
+    struct sum sum = {0, 0};
+    add_requests(&sum, s->requests, 0, s->n_requests, 1);
+    return (uint64_t)sum.peak;
+}
+
 /* ---- recording ---- */
 
 /* Sizes that depend on the number of blocks, or blocks that the run tells apart. */
@@ -331,7 +338,7 @@ static uint64_t hash_requests(const struct mp_requests *s)
     uint64_t hash = s->n_requests;
     for (uint32_t i = 0; i < s->n_requests; i++) {
         const struct mp_request *const q = &s->requests[i];
-        hash = (hash ^ q->bytes ^ (uint64_t)q->id << 32 ^ (uint64_t)q->kind << 24) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = (hash ^ (q->tag ? q->tag : q->bytes) ^ (uint64_t)q->id << 32 ^ (uint64_t)q->kind << 24) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
     return hash;
@@ -377,8 +384,18 @@ enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *sc
 
 bool mp_fold_equal(const struct mp_fold *a, const struct mp_fold *b)
 {
-    return a->hash == b->hash && a->folded == b->folded && a->peak_bytes == b->peak_bytes && (!a->folded || a->n_blocks == b->n_blocks) &&
-           mp_requests_equal(&a->recorded, &b->recorded);
+    return a->hash == b->hash && a->folded == b->folded && (!a->folded || a->n_blocks == b->n_blocks) &&
+           mp_requests_equal_but_for_card(&a->recorded, &b->recorded);
+}
+
+void mp_fold_resize(struct mp_fold *f, const uint64_t *sizes)
+{
+    for (uint32_t i = 0; i < f->recorded.n_requests; i++) {
+        struct mp_request *const q = &f->recorded.requests[i];
+        if (q->tag)
+            q->bytes = sizes[q->tag - 1];
+    }
+    f->peak_bytes = f->folded ? folded_peak(f) : whole_peak(&f->recorded);
 }
 
 /* ---- writing it out ---- */
@@ -469,12 +486,15 @@ static enum memplan_status copy(const struct mp_requests *from, struct mp_reques
 {
     if (!mp_requests_reserve(to, from->n_requests))
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while unfolding");
-    struct mp_request *const requests = to->requests;
-    const uint32_t capacity = to->cap_requests;
-    *to = *from;
-    to->requests = requests;
-    to->cap_requests = capacity;
-    memcpy(requests, from->requests, from->n_requests * sizeof *requests);
+    memcpy(to->requests, from->requests, from->n_requests * sizeof *to->requests);
+    memcpy(to->steps, from->steps, sizeof to->steps);
+    to->n_requests = from->n_requests;
+    to->build_end = from->build_end;
+    to->build_end_id = from->build_end_id;
+    to->n_steps = from->n_steps;
+    to->steady = from->steady;
+    to->kernels = from->kernels;
+    to->peak_bytes = from->peak_bytes;
     return MEMPLAN_STATUS_OK;
 }
 

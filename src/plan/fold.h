@@ -36,7 +36,7 @@ struct mp_fold {
     bool folded;
     int64_t n_blocks;          /* of the whole model */
     uint64_t peak_bytes;       /* of the whole model */
-    uint64_t hash;             /* of what was recorded */
+    uint64_t hash;             /* of what was recorded, the card's sizes aside */
     struct mp_fold_part *parts;
     uint32_t n_parts, cap_parts;
     struct mp_fold_birth *births; /* by id */
@@ -59,7 +59,10 @@ const struct mp_model *mp_fold_model(const struct mp_model *model, struct mp_are
 
 /** Run the job, short where shorter (from mp_fold_model(), may be NULL) and its events allow it. *f's memory is reused. */
 enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err);
+/** Do both ask for the same on every card that agrees with both? */
 bool mp_fold_equal(const struct mp_fold *a, const struct mp_fold *b);
+/** From here on the fold is that of a card with these answers: sizes[] of mp_card_log_agrees() on recorded.card. */
+void mp_fold_resize(struct mp_fold *f, const uint64_t *sizes);
 /** The stream of the whole job. */
 enum memplan_status mp_fold_expand(const struct mp_fold *f, struct mp_requests *s, struct memplan_error *err);
 

@@ -9,6 +9,7 @@
 void mp_requests_release(struct mp_requests *s)
 {
     free(s->requests);
+    mp_card_log_release(&s->card);
     *s = (struct mp_requests){0};
 }
 
@@ -40,6 +41,11 @@ bool mp_requests_applies(const struct mp_run *run)
     return run->parallel == MP_PARALLEL_NONE && mp_job_steady_from(run) < INT64_MAX && run->iterations <= MAX_ITERATIONS;
 }
 
+bool mp_requests_suffice(const struct mp_requests *s, const struct mp_run *run)
+{
+    return s->steady || (run->iterations ? run->iterations : MP_MAX_STEPS) <= s->n_steps;
+}
+
 /* Ids up to here exist before step number `step`; those of the build before any. */
 static uint32_t first_id_of(const struct mp_requests *s, int step)
 {
@@ -47,12 +53,12 @@ static uint32_t first_id_of(const struct mp_requests *s, int step)
 }
 
 /*
- * The id that a request of the last recorded step has n steps later. What the step made moves on by a step; what the step before
- * made, as outputs that live on, is made by the step before then, at the same place.
+ * The id that a request of the last recorded step has n steps later (before: UINT32_MAX for n = 0). What the step made moves on by a
+ * step; what the step before made, as outputs that live on, is made by the step before then, at the same place.
  */
 static uint32_t later_id(uint32_t id, uint32_t before, uint32_t first, uint32_t n_ids, uint32_t n)
 {
-    if (n == 0 || id <= before)
+    if (id <= before)
         return id;
     return id > first ? id + n_ids * n : first + n_ids * (n - 1) + (id - before);
 }
@@ -169,7 +175,7 @@ static void pack(struct mp_requests *s, const struct mp_program *p, uint32_t bui
         for (const uint32_t end = part ? ends[part - 1] : build_end; event < end; event++) {
             const struct mp_event *const e = &p->events[event];
             if (is_request(e))
-                s->requests[s->n_requests++] = (struct mp_request){e->bytes, e->id, e->kind, e->stream};
+                s->requests[s->n_requests++] = (struct mp_request){e->bytes, e->id, e->kind, e->stream, e->tag};
         }
         *(part ? &s->steps[part - 1].end : &s->build_end) = s->n_requests;
     }
@@ -182,7 +188,9 @@ enum memplan_status mp_requests_record_program(struct mp_requests *s, const stru
     uint32_t ends[MP_MAX_STEPS], build_end = 0;
     s->n_steps = 0;
     s->steady = false;
+    mp_card_log_clear(&s->card, run->gpu);
     enum memplan_status status = mp_job_open(&job, run, p, err);
+    job.rt.card.log = &s->card;
     if (!status)
         status = mp_job_build(&job);
     if (!status) {
@@ -216,15 +224,34 @@ static bool same_requests(const struct mp_request *a, const struct mp_request *b
     return true;
 }
 
-bool mp_requests_equal(const struct mp_requests *a, const struct mp_requests *b)
+static bool same_outline(const struct mp_requests *a, const struct mp_requests *b)
 {
-    if (a->n_requests != b->n_requests || a->peak_bytes != b->peak_bytes || a->n_steps != b->n_steps || a->build_end != b->build_end ||
+    if (a->n_requests != b->n_requests || a->n_steps != b->n_steps || a->build_end != b->build_end ||
         a->kernels != b->kernels || a->steady != b->steady)
         return false;
     for (int i = 0; i < a->n_steps; i++)
         if (a->steps[i].end != b->steps[i].end)
             return false;
-    return same_requests(a->requests, b->requests, a->n_requests);
+    return true;
+}
+
+bool mp_requests_equal(const struct mp_requests *a, const struct mp_requests *b)
+{
+    return a->peak_bytes == b->peak_bytes && same_outline(a, b) && same_requests(a->requests, b->requests, a->n_requests);
+}
+
+bool mp_requests_equal_but_for_card(const struct mp_requests *a, const struct mp_requests *b)
+{
+    if (a->card.n != b->card.n || a->card.incomplete || b->card.incomplete || !same_outline(a, b))
+        return false;
+    for (uint32_t i = 0; i < a->n_requests; i++) {
+        const struct mp_request *const x = &a->requests[i], *const y = &b->requests[i];
+        if (x->id != y->id || x->kind != y->kind || x->stream != y->stream || x->tag != y->tag)
+            return false;
+        if (x->tag ? !mp_card_log_asks_alike(&a->card, &b->card, x->tag) : x->bytes != y->bytes)
+            return false;
+    }
+    return true;
 }
 
 /* ---- replaying ---- */
@@ -233,6 +260,12 @@ struct replay {
     const struct mp_requests *s;
     struct mp_allocator *allocator;
     struct mp_block **blocks; /* by id */
+    struct mp_companion *companions;
+    size_t n_companions;
+    bool can_look, may_settle;
+    enum { NONE_SETTLED, SMALL_SETTLED, LARGE_SETTLED } settled; /* a pool that is not played on */
+    struct mp_peaks seen; /* when the large pool settled */
+    struct mp_peaks common, own; /* of buffers that were only looked at: what all companions have alike, and what is this stream's */
     bool oom;
 };
 
@@ -256,17 +289,109 @@ struct stretch {
     uint32_t before, first_id, n_ids, later;
 };
 
+/* Requests at q that take n scratch buffers and give them back; 0: q does something else. */
+static unsigned scratch_at(const struct mp_request *q, const struct mp_request *stop)
+{
+    if (q + 1 < stop && q[1].kind == MP_EVENT_FREE && q[1].id == q->id)
+        return 1;
+    return q + 3 < stop && q[1].kind == MP_EVENT_ALLOC && q[2].kind == MP_EVENT_FREE && q[2].id == q[1].id && q[3].kind == MP_EVENT_FREE &&
+                   q[3].id == q->id && q[1].stream == q->stream
+               ? 2
+               : 0;
+}
+
+static void leave_behind(struct replay *r)
+{
+    for (size_t i = 0; i < r->n_companions; i++)
+        r->companions[i].went_along = false;
+    r->n_companions = 0;
+}
+
+static void raise(struct mp_peaks *peaks, uint64_t requested, uint64_t allocated)
+{
+    peaks->requested_bytes = MP_MAX(peaks->requested_bytes, requested);
+    peaks->allocated_bytes = MP_MAX(peaks->allocated_bytes, allocated);
+}
+
+static struct mp_peaks peaks_of(const struct mp_allocator *a)
+{
+    const struct mp_allocator_stats *const stats = mp_allocator_stats(a);
+    return (struct mp_peaks){stats->requested_bytes[MP_STAT_ALL].peak, stats->allocated_bytes[MP_STAT_ALL].peak};
+}
+
+/* Companions that find blocks where this stream does (or need the same segments) stay. */
+static void look_for_companions(struct replay *r, const struct mp_request *q, unsigned n, const struct mp_scratch_look *own)
+{
+    for (size_t i = 0; i < r->n_companions; i++) {
+        struct mp_companion *const c = &r->companions[i];
+        struct mp_scratch_look look;
+        uint64_t bytes[MP_SCRATCH_MOST];
+        if (!c->went_along)
+            continue;
+        for (unsigned k = 0; k < n; k++)
+            bytes[k] = q[k].tag ? c->sizes[q[k].tag - 1] : q[k].bytes;
+        mp_allocator_look(r->allocator, q->stream, bytes, n, &look);
+        c->went_along = mp_scratch_leaves_the_same(&look, own);
+        if (r->settled != LARGE_SETTLED)
+            raise(&c->peaks, look.requested_bytes, look.allocated_bytes);
+    }
+}
+
+/* The n buffers at q without taking them; false: they must be taken. */
+static bool look_at_scratch(struct replay *r, const struct mp_request *q, unsigned n)
+{
+    const uint64_t bytes[MP_SCRATCH_MOST] = {q[0].bytes, q[1].bytes};
+    const bool tagged = q[0].tag || (n > 1 && q[1].tag);
+    struct mp_scratch_look look;
+    mp_allocator_look(r->allocator, q->stream, bytes, n, &look);
+    if (tagged)
+        look_for_companions(r, q, n, &look);
+    if (!mp_scratch_leaves_nothing(&look) && !mp_allocator_leave_segments(r->allocator, &look)) {
+        leave_behind(r);
+        return false;
+    }
+    if (r->settled != LARGE_SETTLED)
+        raise(tagged ? &r->own : &r->common, look.requested_bytes, look.allocated_bytes);
+    return true;
+}
+
+/* A request of a pool that has settled. */
+static inline bool passes_over(struct replay *r, const struct mp_request *q)
+{
+    const bool small = q->bytes <= MP_SMALL_POOL_BYTES;
+    if (r->settled == NONE_SETTLED || small != (r->settled == SMALL_SETTLED))
+        return false;
+    if (small)
+        mp_allocator_count_small(r->allocator, q->bytes, q->kind == MP_EVENT_ALLOC);
+    return true;
+}
+
+/* Buffers of the card's size are looked at even where their pool has settled: a companion's may belong to the other one. */
+static inline bool replay_alloc(struct replay *r, const struct mp_request *q, uint32_t id)
+{
+    if (q->tag && r->n_companions)
+        leave_behind(r); /* it lives for a while */
+    if (q->tag && passes_over(r, q))
+        return true;
+    r->blocks[id] = mp_allocator_malloc(r->allocator, q->bytes, q->stream, id);
+    return r->blocks[id] != NULL;
+}
+
 /* False: out of memory of the card, or of the host. */
 static bool replay_part(struct replay *r, const struct stretch *part)
 {
     for (const struct mp_request *q = &r->s->requests[part->first], *const stop = &r->s->requests[part->end]; q < stop; q++) {
-        const uint32_t id = q->kind == MP_EVENT_DRIVER ? 0 : later_id(q->id, part->before, part->first_id, part->n_ids, part->later);
-        if (q->kind == MP_EVENT_ALLOC) {
-            r->blocks[id] = mp_allocator_malloc(r->allocator, q->bytes, q->stream, id);
-            if (!r->blocks[id])
+        if (q->kind == MP_EVENT_FREE) {
+            if (!passes_over(r, q))
+                mp_allocator_release(r->allocator, r->blocks[later_id(q->id, part->before, part->first_id, part->n_ids, part->later)]);
+        } else if (q->kind == MP_EVENT_ALLOC) {
+            if (!q->tag && passes_over(r, q))
+                continue;
+            const unsigned n_scratch = r->can_look ? scratch_at(q, stop) : 0;
+            if (n_scratch && look_at_scratch(r, q, n_scratch))
+                q += 2 * n_scratch - 1;
+            else if (!replay_alloc(r, q, later_id(q->id, part->before, part->first_id, part->n_ids, part->later)))
                 return false;
-        } else if (q->kind == MP_EVENT_FREE) {
-            mp_allocator_release(r->allocator, r->blocks[id]);
         } else if (q->kind == MP_EVENT_DRIVER) {
             mp_allocator_driver_event(r->allocator, q->id, q->bytes);
         } else {
@@ -276,20 +401,60 @@ static bool replay_part(struct replay *r, const struct stretch *part)
     return !mp_allocator_failed(r->allocator);
 }
 
+/* ---- until nothing new happens ---- */
+
+/* States of a pool after steps that ask for the same. */
+struct past {
+    uint64_t hashes[MP_MAX_STEPS + MAX_ITERATIONS];
+    int n;
+};
+
+/* Has the pool been in this state before? */
+static bool comes_back(struct past *past, uint64_t hash)
+{
+    for (int i = 0; i < past->n; i++)
+        if (past->hashes[i] == hash)
+            return true;
+    past->hashes[past->n++] = hash;
+    return false;
+}
+
+static void settle(struct replay *r, bool small)
+{
+    r->settled = small ? SMALL_SETTLED : LARGE_SETTLED;
+    mp_allocator_settle(r->allocator, small);
+    if (!small)
+        r->seen = peaks_of(r->allocator);
+}
+
+/*
+ * A step has ended, and those after it ask for the same. True when nothing new can happen. Pools are looked at one by one, where only
+ * segments matter to both (allocator_scratch.c); else the whole has to come back.
+ */
+static bool nothing_new(struct replay *r, struct past *small, struct past *large, uint32_t step_start)
+{
+    struct mp_allocator *const a = r->allocator;
+    if (!r->can_look || !r->may_settle)
+        return comes_back(large, mp_allocator_state_hash(a, mp_step_block_key, &step_start));
+    const bool small_is_back = r->settled == SMALL_SETTLED || comes_back(small, mp_allocator_pool_hash(a, true, mp_step_block_key, &step_start));
+    const bool large_is_back = r->settled == LARGE_SETTLED || comes_back(large, mp_allocator_pool_hash(a, false, mp_step_block_key, &step_start));
+    if (small_is_back != large_is_back && r->settled == NONE_SETTLED)
+        settle(r, small_is_back);
+    return small_is_back && large_is_back;
+}
+
 /* Steps as mp_evaluate() runs them: until the allocator's state repeats, or as many as the run has. */
 static void replay_steps(struct replay *r, const struct mp_run *run)
 {
     const struct mp_requests *const s = r->s;
-    const int64_t wanted = run->iterations ? run->iterations : MP_MAX_STEPS, steady_from = mp_job_steady_from(run);
-    enum { MAX_REMEMBERED = 64 };
-    struct mp_step_state states[MAX_REMEMBERED];
-    int64_t n_states = 0;
+    const int64_t wanted = run->iterations ? run->iterations : MP_MAX_STEPS;
+    struct past small = {.n = 0}, large = {.n = 0};
     uint32_t step_start = s->build_end_id;
     for (int64_t n = 0; n < wanted; n++) {
         const int recorded = (int)MP_MIN(n, (int64_t)s->n_steps - 1);
         struct stretch part = {.first = recorded ? s->steps[recorded - 1].end : s->build_end,
                                .end = s->steps[recorded].end,
-                               .before = first_id_of(s, MP_MAX(recorded - 1, 0)), /* the build goes on living */
+                               .before = n == recorded ? UINT32_MAX : first_id_of(s, MP_MAX(recorded - 1, 0)), /* the build goes on living */
                                .first_id = first_id_of(s, recorded),
                                .later = (uint32_t)(n - recorded)};
         part.n_ids = s->steps[recorded].end_id - part.first_id;
@@ -297,11 +462,8 @@ static void replay_steps(struct replay *r, const struct mp_run *run)
             r->oom = true;
             return;
         }
-        if (n + 1 > steady_from && n_states < MAX_REMEMBERED) {
-            states[n_states++] = (struct mp_step_state){mp_allocator_state_hash(r->allocator, mp_step_block_key, &step_start), part.n_ids, part.end - part.first};
-            if (mp_step_find_period(states, n_states))
-                return;
-        }
+        if (s->steady && n >= s->n_steps - 2 && nothing_new(r, &small, &large, step_start))
+            return;
         step_start += part.n_ids;
     }
 }
@@ -328,23 +490,39 @@ static bool reserve_blocks(struct mp_replayer *r, const struct mp_requests *s, c
 static void conclude(const struct replay *r, const struct mp_run *run, enum mp_kernel_set set, struct mp_verdict *v)
 {
     const struct mp_allocator_stats *const stats = mp_allocator_stats(r->allocator);
+    struct mp_peaks common = r->settled == LARGE_SETTLED ? r->seen : peaks_of(r->allocator), own = r->own;
+    raise(&common, r->common.requested_bytes, r->common.allocated_bytes);
+    raise(&own, common.requested_bytes, common.allocated_bytes);
     v->fits = !r->oom;
-    v->requested_bytes = stats->requested_bytes[MP_STAT_ALL].peak;
-    v->allocated_bytes = stats->allocated_bytes[MP_STAT_ALL].peak;
+    v->oom = r->oom;
+    v->requested_bytes = own.requested_bytes;
+    v->allocated_bytes = own.allocated_bytes;
     v->reserved_bytes = stats->reserved_bytes[MP_STAT_ALL].peak;
     v->device_used_bytes = v->reserved_bytes + run->gpu->context_bytes[set].value + run->used_bytes;
     v->device_peak_bytes = mp_allocator_device_bytes(r->allocator);
     v->refused = r->oom || stats->num_alloc_retries > 0 || stats->num_device_free > 0;
+    for (size_t i = 0; i < r->n_companions; i++) {
+        struct mp_companion *const c = &r->companions[i];
+        c->went_along = c->went_along && !v->refused;
+        raise(&c->peaks, common.requested_bytes, common.allocated_bytes);
+    }
 }
 
-static enum memplan_status trial(const struct mp_requests *s, const struct mp_run *run, enum mp_kernel_set set, struct mp_block **blocks,
-                                 struct mp_verdict *v, struct memplan_error *err)
+static enum memplan_status try_once(const struct mp_requests *s, const struct mp_run *run, enum mp_kernel_set set, struct mp_block **blocks,
+                                    struct mp_companion *companions, size_t n, bool may_settle, bool *again, struct mp_verdict *v,
+                                    struct memplan_error *err)
 {
-    struct replay r = {.s = s, .blocks = blocks, .allocator = mp_evaluate_allocator_new(run, card_bytes(run, set), err)};
+    struct replay r = {.s = s, .blocks = blocks, .allocator = mp_evaluate_allocator_new(run, card_bytes(run, set), err),
+                       .companions = companions, .n_companions = n, .may_settle = may_settle};
     enum memplan_status status = MEMPLAN_STATUS_OK;
     if (!r.allocator)
         return err->status;
-    r.oom = !replay_part(&r, &(struct stretch){.end = s->build_end});
+    r.can_look = mp_allocator_can_look(r.allocator);
+    for (size_t i = 0; i < n; i++) {
+        companions[i].went_along = r.can_look;
+        companions[i].peaks = (struct mp_peaks){0, 0};
+    }
+    r.oom = !replay_part(&r, &(struct stretch){.end = s->build_end, .before = UINT32_MAX});
     if (!r.oom)
         replay_steps(&r, run);
     if (mp_allocator_failed(r.allocator))
@@ -352,16 +530,26 @@ static enum memplan_status trial(const struct mp_requests *s, const struct mp_ru
     else
         conclude(&r, run, set, v);
     mp_allocator_free(r.allocator);
+    *again = !status && r.settled && v->refused;
     return status;
 }
 
+/* Where the card said no after the small pool had settled, it is told in full. */
+static enum memplan_status trial(const struct mp_requests *s, const struct mp_run *run, enum mp_kernel_set set, struct mp_block **blocks,
+                                 struct mp_companion *companions, size_t n, struct mp_verdict *v, struct memplan_error *err)
+{
+    bool again = false;
+    const enum memplan_status status = try_once(s, run, set, blocks, companions, n, !run->empty_cache_each_step, &again, v, err);
+    return again ? try_once(s, run, set, blocks, companions, n, false, &again, v, err) : status;
+}
+
 /* As mp_evaluate() does: first with the kernels that a run of this kind loads as a rule, then with those that it did. */
-enum memplan_status mp_requests_replay(const struct mp_requests *s, const struct mp_run *run, struct mp_replayer *r, struct mp_verdict *v,
-                                       struct memplan_error *err)
+enum memplan_status mp_requests_replay(const struct mp_requests *s, const struct mp_run *run, struct mp_replayer *r,
+                                       struct mp_companion *companions, size_t n, struct mp_verdict *v, struct memplan_error *err)
 {
     if (!reserve_blocks(r, s, run))
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory while replaying");
     const enum mp_kernel_set expected = mp_evaluate_expected_kernels(run), actual = kernel_set(s->kernels);
-    const enum memplan_status status = trial(s, run, expected, r->blocks, v, err);
-    return status || !v->fits || actual == expected ? status : trial(s, run, actual, r->blocks, v, err);
+    const enum memplan_status status = trial(s, run, expected, r->blocks, companions, n, v, err);
+    return status || !v->fits || actual == expected ? status : trial(s, run, actual, r->blocks, companions, n, v, err);
 }

@@ -265,7 +265,7 @@ struct candidate {
     const struct mp_model *shorter;
     struct mp_sweep_row *row;
     uint64_t structure;
-    size_t stream; /* which of the worker's folds */
+    size_t stream; /* which of the worker's streams */
 };
 
 struct crew;
@@ -277,6 +277,13 @@ struct checked {
     struct mp_known_steps *steps; /* owned */
 };
 
+/* What cards that agree ask for: a fold, and what they answer to the questions of its run. */
+struct stream {
+    size_t fold;
+    size_t sizes; /* in the worker's */
+    uint64_t peak_bytes;
+};
+
 /* What one thread works with; memory is kept from group to group. */
 struct worker {
     struct crew *crew;
@@ -285,8 +292,14 @@ struct worker {
     struct mp_arena arena;
     struct candidate *candidates; /* n_inner */
     size_t n_candidates;
-    struct mp_fold *folds; /* the group's streams */
+    struct mp_fold *folds; /* the group's */
     size_t n_folds, cap_folds;
+    struct stream *streams; /* of the group's folds */
+    size_t n_streams, cap_streams;
+    uint64_t *sizes;
+    size_t n_sizes, cap_sizes;
+    struct mp_companion *companions; /* of the replay at hand */
+    size_t n_companions, cap_companions;
     struct mp_fold_scratch scratch;
     struct mp_requests requests, full;
     struct mp_replayer replayer;
@@ -341,25 +354,14 @@ static bool evaluate(struct worker *w, struct candidate *c)
     struct memplan_error why = {0};
     if (mp_evaluate(c->run, NULL, &e, &why))
         return set_error(w, c, &why);
-    const struct mp_verdict v = {e.fits, e.requested_bytes, e.allocated_bytes, e.reserved_bytes, e.device_used_bytes, 0, false};
+    const struct mp_verdict v = {.fits = e.fits,
+                                 .requested_bytes = e.requested_bytes,
+                                 .allocated_bytes = e.allocated_bytes,
+                                 .reserved_bytes = e.reserved_bytes,
+                                 .device_used_bytes = e.device_used_bytes};
     set_row(c, &v, MP_DECIDED_REPLAY);
     mp_evaluation_release(&e);
     return true;
-}
-
-/* Cards on which a model asks for the same. */
-static bool behave_alike(const struct mp_gpu *a, const struct mp_gpu *b)
-{
-    return a == b || (a->compute_capability == b->compute_capability && a->sms == b->sms && a->threads_per_sm == b->threads_per_sm &&
-                      a->cublas_workspace_bytes.value == b->cublas_workspace_bytes.value &&
-                      a->cublaslt_workspace_bytes.value == b->cublaslt_workspace_bytes.value && a->bf16 == b->bf16 &&
-                      a->cudnn_attention_first == b->cudnn_attention_first && a->flash_attention == b->flash_attention &&
-                      a->efficient_attention == b->efficient_attention);
-}
-
-static bool ask_alike(const struct mp_run *a, const struct mp_run *b)
-{
-    return behave_alike(a->gpu, b->gpu) && a->precision == b->precision && a->optimizer == b->optimizer;
 }
 
 /* ---- is folding right for this kind of run? ---- */
@@ -442,47 +444,76 @@ static enum memplan_status record(struct worker *w, struct mp_fold *fold, const 
 
 /* ---- streams of the group ---- */
 
+/* Room for n items; what is new is zero. */
+static bool reserve(void **items, size_t *cap, size_t n, size_t size)
+{
+    if (n <= *cap)
+        return true;
+    const size_t wanted = n + n / 2 + 8;
+    char *const bigger = mp_realloc(*items, wanted * size);
+    if (!bigger)
+        return false;
+    memset(bigger + *cap * size, 0, (wanted - *cap) * size);
+    *items = bigger;
+    *cap = wanted;
+    return true;
+}
+
 static struct mp_fold *next_fold(struct worker *w)
 {
-    if (w->n_folds == w->cap_folds) {
-        const size_t wanted = w->cap_folds * 2 + 8;
-        struct mp_fold *const folds = mp_realloc(w->folds, wanted * sizeof *folds);
-        if (!folds)
-            return NULL;
-        memset(folds + w->cap_folds, 0, (wanted - w->cap_folds) * sizeof *folds);
-        w->folds = folds;
-        w->cap_folds = wanted;
-    }
-    return &w->folds[w->n_folds];
+    return reserve((void **)&w->folds, &w->cap_folds, w->n_folds + 1, sizeof *w->folds) ? &w->folds[w->n_folds] : NULL;
 }
 
-/* Steps that were not recorded would be needed. */
-static bool is_cut_short(const struct mp_fold *fold, const struct mp_run *run)
+/* The stream of the fold with the n sizes that stand behind the worker's, which are kept if it is a new one. */
+static bool find_stream(struct worker *w, size_t fold, size_t n, size_t *found)
 {
-    return !fold->recorded.steady && (run->iterations ? run->iterations : MP_MAX_STEPS) > fold->recorded.n_steps;
+    const uint64_t *const sizes = w->sizes + w->n_sizes;
+    size_t at = 0;
+    while (at < w->n_streams && (w->streams[at].fold != fold || memcmp(w->sizes + w->streams[at].sizes, sizes, n * sizeof *sizes) != 0))
+        at++;
+    *found = at;
+    if (at < w->n_streams)
+        return true;
+    if (!reserve((void **)&w->streams, &w->cap_streams, at + 1, sizeof *w->streams))
+        return false;
+    mp_fold_resize(&w->folds[fold], sizes);
+    w->streams[w->n_streams++] = (struct stream){fold, w->n_sizes, w->folds[fold].peak_bytes};
+    w->n_sizes += n;
+    return true;
 }
 
-/* The job of candidate i is run once for all that ask alike; they get its stream. */
+/* The fold that was recorded last: one that was there before, or a new one. */
+static size_t keep_fold(struct worker *w)
+{
+    size_t fold = 0;
+    while (fold < w->n_folds && !mp_fold_equal(&w->folds[fold], &w->folds[w->n_folds]))
+        fold++;
+    w->n_folds += fold == w->n_folds;
+    return fold;
+}
+
+/* The job of candidate i is run once for all whose cards would have taken it the same way; they get their streams. */
 static bool record_alike(struct worker *w, size_t i)
 {
     struct candidate *const c = w->candidates;
     const struct mp_run *const run = c[i].run;
-    struct mp_fold *const fold = next_fold(w);
+    struct mp_fold *const recorded = next_fold(w);
     struct memplan_error why = {0};
-    if (!fold)
+    if (!recorded)
         return out_of_memory(w);
-    const enum memplan_status status = record(w, fold, &c[i], &why);
-    size_t stream = 0;
-    while (!status && stream < w->n_folds && !mp_fold_equal(&w->folds[stream], fold))
-        stream++;
-    if (!status && stream == w->n_folds)
-        w->n_folds++;
+    const enum memplan_status status = record(w, recorded, &c[i], &why);
+    const struct mp_card_log *const card = &recorded->recorded.card;
+    const size_t fold = status ? 0 : keep_fold(w), n = mp_card_log_sizes(card);
+    if (!reserve((void **)&w->sizes, &w->cap_sizes, w->n_sizes + (n + 1) * w->n_candidates, sizeof *w->sizes))
+        return out_of_memory(w);
     for (size_t k = i; k < w->n_candidates; k++) {
-        if (!c[k].run || c[k].stream != SIZE_MAX || !ask_alike(c[k].run, run))
+        if (!c[k].run || c[k].stream != SIZE_MAX || c[k].run->precision != run->precision || c[k].run->optimizer != run->optimizer ||
+            (!mp_card_log_agrees(card, c[k].run->gpu, w->sizes + w->n_sizes) && k != i))
             continue;
-        c[k].stream = stream;
-        if (status ? !set_error(w, &c[k], &why) : is_cut_short(&w->folds[stream], run) && !evaluate(w, &c[k]))
+        if (status ? !set_error(w, &c[k], &why) : !mp_requests_suffice(&recorded->recorded, run) && !evaluate(w, &c[k]))
             return false;
+        if (c[k].run && !find_stream(w, fold, n, &c[k].stream))
+            return out_of_memory(w);
     }
     return true;
 }
@@ -490,7 +521,7 @@ static bool record_alike(struct worker *w, size_t i)
 static bool record_streams(struct worker *w)
 {
     struct candidate *const c = w->candidates;
-    w->n_folds = 0;
+    w->n_folds = w->n_streams = w->n_sizes = 0;
     for (size_t i = 0; i < w->n_candidates; i++) {
         if (!c[i].run)
             continue;
@@ -515,7 +546,7 @@ static uint64_t least_available(const struct mp_run *run)
 
 static void decide_folded(struct worker *w, size_t stream)
 {
-    const uint64_t peak = w->folds[stream].peak_bytes;
+    const uint64_t peak = w->streams[stream].peak_bytes;
     for (size_t i = 0; i < w->n_candidates; i++) {
         struct candidate *const c = &w->candidates[i];
         if (!c->run || c->stream != stream || peak <= most_available(c->run))
@@ -525,14 +556,14 @@ static void decide_folded(struct worker *w, size_t stream)
     }
 }
 
-/* The undecided candidate whose card gives most; NULL: none left. */
-static struct candidate *largest(struct worker *w, size_t stream)
+/* The undecided candidate of the stream (of any of the fold's when there is none) whose card gives most; NULL: none left. */
+static struct candidate *largest(struct worker *w, size_t fold, size_t stream)
 {
     struct candidate *best = NULL;
-    const unsigned kernels = w->folds[stream].recorded.kernels;
+    const unsigned kernels = w->folds[fold].recorded.kernels;
     for (size_t i = 0; i < w->n_candidates; i++) {
         struct candidate *const c = &w->candidates[i];
-        if (c->run && c->stream == stream &&
+        if (c->run && (stream == SIZE_MAX ? w->streams[c->stream].fold == fold : c->stream == stream) &&
             (!best || mp_requests_available(c->run, kernels) > mp_requests_available(best->run, kernels)))
             best = c;
     }
@@ -554,11 +585,9 @@ static bool same_card(const struct mp_run *a, const struct mp_run *b)
            a->gpu->unavailable_bytes[MP_KERNELS_PLAIN].value == b->gpu->unavailable_bytes[MP_KERNELS_PLAIN].value;
 }
 
-/* Would run's card have given the same answers as the one that v is from? */
-static bool would_be_same(const struct mp_verdict *v, const struct mp_run *from, const struct mp_run *run)
+/* Would run's card have said yes to all that v, which no card said no to, took? */
+static bool would_give(const struct mp_verdict *v, const struct mp_run *run)
 {
-    if (same_card(from, run))
-        return true;
     if (v->refused || size_matters(run))
         return false;
     struct mp_run whole = *run; /* the limit counts reserved bytes, the card whole pages */
@@ -572,28 +601,75 @@ static uint64_t context_bytes(const struct mp_run *run, unsigned kernels)
     return run->gpu->context_bytes[kernels >> MP_KERNEL_CUDNN & 1u ? MP_KERNELS_FUSED : MP_KERNELS_PLAIN].value;
 }
 
-/* One stream on all cards that it may fit. */
-static bool replay_stream(struct worker *w, size_t stream)
+/* The verdict of another card that gives the same answers. */
+static struct mp_verdict on_card(const struct mp_verdict *v, const struct mp_run *run, unsigned kernels)
 {
-    const struct mp_fold *const fold = &w->folds[stream];
-    const unsigned kernels = fold->recorded.kernels;
-    bool expanded = false;
-    for (struct candidate *c = largest(w, stream); c; c = largest(w, stream)) {
+    struct mp_verdict same = *v;
+    same.device_used_bytes = v->reserved_bytes + context_bytes(run, kernels) + run->used_bytes;
+    return same;
+}
+
+/* v is the stream's on the card of c: it holds for c, and for other cards that would have given the same answers. */
+static void decide_stream(struct worker *w, struct candidate *c, const struct mp_verdict *v)
+{
+    const struct mp_run *const run = c->run;
+    const unsigned kernels = w->folds[w->streams[c->stream].fold].recorded.kernels;
+    const size_t stream = c->stream;
+    set_row(c, v, MP_DECIDED_REPLAY);
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        struct candidate *const other = &w->candidates[i];
+        if (!other->run || other->stream != stream || !(same_card(run, other->run) || would_give(v, other->run)))
+            continue;
+        const struct mp_verdict same = on_card(v, other->run, kernels);
+        set_row(other, &same, MP_DECIDED_SAME_STREAM);
+    }
+}
+
+/* The fold's other streams that are still wanted; false without memory. */
+static bool find_companions(struct worker *w, const struct candidate *c, size_t fold)
+{
+    w->n_companions = 0;
+    if (!reserve((void **)&w->companions, &w->cap_companions, w->n_streams, sizeof *w->companions))
+        return false;
+    for (size_t i = 0; i < w->n_streams; i++)
+        if (w->streams[i].fold == fold && i != c->stream && largest(w, fold, i))
+            w->companions[w->n_companions++] = (struct mp_companion){.sizes = w->sizes + w->streams[i].sizes, .stream = i};
+    return true;
+}
+
+/* A companion went through v's replay to its end. */
+static void decide_companion(struct worker *w, size_t fold, const struct mp_companion *companion, const struct mp_verdict *v)
+{
+    struct candidate *const c = largest(w, fold, companion->stream);
+    if (!companion->went_along || !would_give(v, c->run))
+        return;
+    struct mp_verdict own = on_card(v, c->run, w->folds[fold].recorded.kernels);
+    own.requested_bytes = companion->peaks.requested_bytes;
+    own.allocated_bytes = companion->peaks.allocated_bytes;
+    decide_stream(w, c, &own);
+}
+
+/* All streams of a fold on all cards that they may fit. */
+static bool replay_fold(struct worker *w, size_t fold)
+{
+    size_t expanded = SIZE_MAX; /* stream */
+    for (struct candidate *c = largest(w, fold, SIZE_MAX); c; c = largest(w, fold, SIZE_MAX)) {
         struct mp_verdict v;
-        const struct mp_run *const run = c->run;
-        if ((!expanded && mp_fold_expand(fold, &w->requests, &w->err)) || mp_requests_replay(&w->requests, run, &w->replayer, &v, &w->err))
-            return w->err.status == MEMPLAN_STATUS_NOMEM ? fail(w) : set_error(w, c, &w->err);
-        expanded = true;
-        set_row(c, &v, MP_DECIDED_REPLAY);
-        for (size_t i = 0; i < w->n_candidates; i++) {
-            struct candidate *const other = &w->candidates[i];
-            if (!other->run || other->stream != stream || !would_be_same(&v, run, other->run))
-                continue;
-            struct mp_verdict same = v;
-            same.device_used_bytes = v.device_used_bytes - context_bytes(run, kernels) - run->used_bytes + context_bytes(other->run, kernels) +
-                                     other->run->used_bytes;
-            set_row(other, &same, MP_DECIDED_SAME_STREAM);
+        enum memplan_status status = MEMPLAN_STATUS_OK;
+        if (c->stream != expanded) {
+            mp_fold_resize(&w->folds[fold], w->sizes + w->streams[c->stream].sizes);
+            status = mp_fold_expand(&w->folds[fold], &w->requests, &w->err);
+            expanded = c->stream;
         }
+        if (!find_companions(w, c, fold))
+            return out_of_memory(w);
+        if (!status)
+            status = mp_requests_replay(&w->requests, c->run, &w->replayer, w->companions, w->n_companions, &v, &w->err);
+        if (status)
+            return w->err.status == MEMPLAN_STATUS_NOMEM ? fail(w) : set_error(w, c, &w->err);
+        decide_stream(w, c, &v);
+        for (size_t i = 0; i < w->n_companions; i++)
+            decide_companion(w, fold, &w->companions[i], &v);
     }
     return true;
 }
@@ -633,10 +709,10 @@ static bool run_group(struct worker *w, uint64_t group)
 {
     const struct mp_arena_mark mark = mp_arena_mark(&w->arena);
     bool ok = find_candidates(w, group) && record_streams(w);
-    for (size_t stream = 0; ok && stream < w->n_folds; stream++) {
+    for (size_t stream = 0; ok && stream < w->n_streams; stream++)
         decide_folded(w, stream);
-        ok = replay_stream(w, stream);
-    }
+    for (size_t fold = 0; ok && fold < w->n_folds; fold++)
+        ok = replay_fold(w, fold);
     mp_arena_rewind(&w->arena, mark);
     return ok;
 }
@@ -665,6 +741,9 @@ static void worker_release(struct worker *w)
     for (size_t i = 0; i < w->cap_folds; i++)
         mp_fold_release(&w->folds[i]);
     free(w->folds);
+    free(w->streams);
+    free(w->sizes);
+    free(w->companions);
     mp_fold_scratch_release(&w->scratch);
     mp_requests_release(&w->requests);
     mp_requests_release(&w->full);

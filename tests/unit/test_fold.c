@@ -98,7 +98,7 @@ START_TEST(replays_like_an_evaluation)
     const struct mp_run *const run = nth_run(_i);
     ck_assert(mp_requests_applies(run));
     ck_assert_int_eq(mp_requests_record(&requests, run, &err), MEMPLAN_STATUS_OK);
-    ck_assert_int_eq(mp_requests_replay(&requests, run, &replayer, &v, &err), MEMPLAN_STATUS_OK);
+    ck_assert_int_eq(mp_requests_replay(&requests, run, &replayer, NULL, 0, &v, &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(mp_evaluate(run, NULL, &e, &err), MEMPLAN_STATUS_OK);
     ck_assert_int_eq(v.fits, e.fits);
     ck_assert_uint_eq(v.requested_bytes, e.requested_bytes);
