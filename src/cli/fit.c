@@ -2,6 +2,7 @@
 /* `memplan fit`: does the job fit, and what does it take. */
 #include "base/file.h"
 #include "cli/cli.h"
+#include "plan/judge.h"
 #include "report/history.h"
 #include "report/program.h"
 #include "report/report.h"

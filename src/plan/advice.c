@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "base/strbuf.h"
+#include "plan/judge.h"
 
 struct change {
     const char *what;
@@ -328,19 +329,20 @@ static struct mp_gpu unlimited(const struct mp_gpu *gpu)
     return copy;
 }
 
-static enum memplan_status measure(const struct mp_run *run, struct mp_evaluation *e, struct memplan_error *err)
+static enum memplan_status measure(struct mp_judge *j, const struct mp_run *run, struct mp_verdict *v, struct memplan_error *err)
 {
-    enum memplan_status status = mp_evaluate(run, NULL, e, err);
-    if (status || !e->oom)
+    enum memplan_status status = mp_judge_hear(j, run, err);
+    if (!status)
+        status = mp_judge_verdict(j, run, v, err);
+    if (status || !v->oom)
         return status;
     /* What did not fit is tried once more with all the room it wants. */
     const struct mp_gpu gpu = unlimited(run->gpu);
     struct mp_run wide = *run;
     wide.gpu = &gpu;
     wide.allocator_limit_bytes = 0;
-    mp_evaluation_release(e);
-    status = mp_evaluate(&wide, NULL, e, err);
-    e->fits = false;
+    status = mp_judge_verdict(j, &wide, v, err);
+    v->fits = false;
     return status;
 }
 
@@ -352,25 +354,24 @@ static int compare_savings(const void *a, const void *b)
     return strcmp(x->what, y->what);
 }
 
-enum memplan_status mp_advise(const struct mp_evaluation *e, struct mp_advice *out, size_t *n, struct memplan_error *err)
+static enum memplan_status advise(struct mp_judge *j, const struct mp_evaluation *e, struct mp_advice *out, size_t *n, struct memplan_error *err)
 {
     uint64_t before = e->device_used_bytes;
     *n = 0;
     if (e->oom) {
-        struct mp_evaluation wide;
-        const enum memplan_status status = measure(e->run, &wide, err);
+        struct mp_verdict wide;
+        const enum memplan_status status = measure(j, e->run, &wide, err);
         if (status)
             return status;
         before = wide.device_used_bytes;
-        mp_evaluation_release(&wide);
     }
     for (size_t i = 0; i < MP_ARRAY_LEN(changes) && *n < MP_MAX_ADVICE; i++) {
         struct mp_run run = *e->run;
-        struct mp_evaluation tried;
+        struct mp_verdict tried;
         struct mp_advice *advice = &out[*n];
         if (!changes[i].apply(&run, advice->setting, sizeof advice->setting))
             continue;
-        const enum memplan_status status = measure(&run, &tried, err);
+        const enum memplan_status status = measure(j, &run, &tried, err);
         if (status == MEMPLAN_STATUS_NOMEM)
             return status;
         if (status)
@@ -380,9 +381,17 @@ enum memplan_status mp_advise(const struct mp_evaluation *e, struct mp_advice *o
         advice->reserved_bytes = tried.reserved_bytes;
         advice->saves_bytes = (int64_t)before - (int64_t)tried.device_used_bytes;
         advice->fits = tried.fits;
-        mp_evaluation_release(&tried);
         ++*n;
     }
     qsort(out, *n, sizeof *out, compare_savings);
     return MEMPLAN_STATUS_OK;
+}
+
+enum memplan_status mp_advise(const struct mp_evaluation *e, struct mp_advice *out, size_t *n, struct memplan_error *err)
+{
+    struct mp_judge j;
+    mp_judge_init(&j, NULL);
+    const enum memplan_status status = advise(&j, e, out, n, err);
+    mp_judge_release(&j);
+    return status;
 }

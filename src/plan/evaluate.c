@@ -589,38 +589,3 @@ enum memplan_status mp_fits(const struct mp_run *run, bool *fits, struct memplan
     mp_evaluation_release(&e);
     return MEMPLAN_STATUS_OK;
 }
-
-static enum memplan_status fits_batch(const struct mp_run *run, int64_t batch, bool *fits, struct memplan_error *err)
-{
-    struct mp_run changed = *run;
-    changed.batch = batch;
-    changed.max_batch = false;
-    return mp_fits(&changed, fits, err);
-}
-
-enum memplan_status mp_max_batch(const struct mp_run *run, int64_t *max_batch, int64_t *again, struct memplan_error *err)
-{
-    enum { LOOK_BEYOND = 3 };
-    int64_t low = 0, high = 0; /* low fits; high, once found, does not */
-    while (!high || high - low > 1) {
-        const int64_t batch = high ? low + (high - low) / 2 : MP_MAX(1, low * 2);
-        bool fits;
-        if (batch > INT32_MAX)
-            break;
-        const enum memplan_status status = fits_batch(run, batch, &fits, err);
-        if (status)
-            return status;
-        *(fits ? &low : &high) = batch;
-    }
-    *max_batch = low;
-    *again = 0;
-    for (int64_t beyond = 2; low && high && beyond < 2 + LOOK_BEYOND; beyond++) {
-        bool fits;
-        const enum memplan_status status = fits_batch(run, low + beyond, &fits, err);
-        if (status)
-            return status;
-        if (fits)
-            *again = low + beyond;
-    }
-    return MEMPLAN_STATUS_OK;
-}

@@ -101,12 +101,6 @@ enum memplan_status mp_evaluation_replay(const struct mp_evaluation *e, mp_evalu
 /** Does it fit? The short way for searches: nothing is kept. */
 enum memplan_status mp_fits(const struct mp_run *run, bool *fits, struct memplan_error *err);
 
-/**
- * Largest micro-batch that fits: doubling from 1, then bisection. 0: not even one. *again: a larger one that fits although
- * *max_batch + 1 does not, 0 when none was seen among the tries.
- */
-enum memplan_status mp_max_batch(const struct mp_run *run, int64_t *max_batch, int64_t *again, struct memplan_error *err);
-
 /* ---- shared with plan/requests.c, which replays without the model ---- */
 
 /* What the allocator looked like at the end of a step, and what the step asked for. */

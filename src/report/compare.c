@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "plan/judge.h"
 #include "report/report.h"
 
 const char *mp_quantity_text(enum mp_quantity quantity)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* From a run to a verdict: steps that repeat, capacity, and the largest batch. */
-#include "plan/evaluate.h"
+#include "plan/judge.h"
 
 #include "small_run.h"
 #include "suites.h"
