@@ -395,7 +395,10 @@ void mp_fold_resize(struct mp_fold *f, const uint64_t *sizes)
         if (q->tag)
             q->bytes = sizes[q->tag - 1];
     }
-    f->peak_bytes = f->folded ? folded_peak(f) : whole_peak(&f->recorded);
+    if (f->folded)
+        f->peak_bytes = folded_peak(f);
+    else
+        f->peak_bytes = f->recorded.peak_bytes = whole_peak(&f->recorded);
 }
 
 /* ---- writing it out ---- */

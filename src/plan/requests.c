@@ -366,11 +366,20 @@ static inline bool passes_over(struct replay *r, const struct mp_request *q)
     return true;
 }
 
+/* What q takes stays: companions to whom the card gives another size for it go their own way. */
+static void part_with_others(struct replay *r, const struct mp_request *q)
+{
+    for (size_t i = 0; i < r->n_companions; i++) {
+        struct mp_companion *const c = &r->companions[i];
+        c->went_along = c->went_along && c->sizes[q->tag - 1] == q->bytes;
+    }
+}
+
 /* Buffers of the card's size are looked at even where their pool has settled: a companion's may belong to the other one. */
 static inline bool replay_alloc(struct replay *r, const struct mp_request *q, uint32_t id)
 {
-    if (q->tag && r->n_companions)
-        leave_behind(r); /* it lives for a while */
+    if (q->tag)
+        part_with_others(r, q);
     if (q->tag && passes_over(r, q))
         return true;
     r->blocks[id] = mp_allocator_malloc(r->allocator, q->bytes, q->stream, id);
@@ -393,6 +402,8 @@ static bool replay_part(struct replay *r, const struct stretch *part)
             else if (!replay_alloc(r, q, later_id(q->id, part->before, part->first_id, part->n_ids, part->later)))
                 return false;
         } else if (q->kind == MP_EVENT_DRIVER) {
+            if (q->tag)
+                part_with_others(r, q);
             mp_allocator_driver_event(r->allocator, q->id, q->bytes);
         } else {
             mp_allocator_empty_cache(r->allocator);

@@ -4,7 +4,7 @@
  *
  * A run sees its card through questions alone: pure functions of the card and of a few numbers (a kernel chosen by head size, a scratch
  * buffer by the blocks that keep the multiprocessors busy). An answer has two parts: what the run goes on to do depends on the
- * choice; the sizes are those of scratch buffers, and nothing else depends on them. Hence, given the questions of a run:
+ * choice; the sizes are those of scratch buffers and workspaces, and nothing else depends on them. Hence, given the questions of a run:
  *
  *     other card, same choices, same sizes     asks for the same, event by event
  *     other card, same choices, other sizes    likewise, but for the sizes of those buffers

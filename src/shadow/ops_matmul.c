@@ -2,24 +2,25 @@
 /* Matrix products and the workspaces of cuBLAS and cuBLASLt. */
 #include "shadow/ops.h"
 
-/* Bytes of the workspaces of a cuBLAS and a cuBLASLt handle. They stay, and the driver takes as much again: not mere sizes. */
+/* PyTorch's workspace for a cuBLAS handle, and what the handle takes for itself. */
 static struct mp_card_answer cublas_workspace(const struct mp_gpu *gpu, const int64_t *args)
 {
     (void)args;
-    return (struct mp_card_answer){.choice = (int64_t)gpu->cublas_workspace_bytes.value};
+    /* with PyTorch's 32 MiB workspace a handle takes 64 MiB of its own, with 8,519,680 bytes 8 MiB (h200-kernels.jsonl, workspace-*) */
+    const uint64_t bytes = gpu->cublas_workspace_bytes.value, own_bytes = bytes >= 32 * MP_MIB ? 64 * MP_MIB : 8 * MP_MIB;
+    return (struct mp_card_answer){.bytes = {bytes, own_bytes}};
 }
+
 static struct mp_card_answer cublaslt_workspace(const struct mp_gpu *gpu, const int64_t *args)
 {
     (void)args;
-    return (struct mp_card_answer){.choice = (int64_t)gpu->cublaslt_workspace_bytes.value};
+    return (struct mp_card_answer){.bytes = {gpu->cublaslt_workspace_bytes.value}};
 }
 
-static void create_handle(struct mp_runtime *rt)
+static void create_handle(struct mp_runtime *rt, const struct mp_card_reply *workspace)
 {
     const bool first = !(rt->loaded >> MP_DRIVER_FIRST_CUBLAS & 1u);
-    /* with PyTorch's 32 MiB workspace a handle takes 64 MiB of its own, with 8,519,680 bytes 8 MiB (h200-kernels.jsonl, workspace-*) */
-    const uint64_t own_bytes = mp_ask(rt, cublas_workspace, 0).choice >= (int64_t)(32 * MP_MIB) ? 64 * MP_MIB : 8 * MP_MIB;
-    mp_driver_event(rt, first ? MP_DRIVER_FIRST_CUBLAS : MP_DRIVER_CUBLAS, own_bytes);
+    mp_driver_event_asked(rt, first ? MP_DRIVER_FIRST_CUBLAS : MP_DRIVER_CUBLAS, workspace, 1);
 }
 
 /*
@@ -32,11 +33,12 @@ void mp_gemm_workspace(struct mp_runtime *rt, bool lt)
     for (int i = 0; i <= (lt ? 1 : 0); i++) {
         if (rt->workspace[rt->thread][i])
             continue;
+        const struct mp_card_reply workspace = mp_ask(rt, questions[i], 0);
         if (i == 0)
-            create_handle(rt);
+            create_handle(rt, &workspace);
         const enum mp_category category = rt->category;
         rt->category = MP_CATEGORY_WORKSPACE;
-        rt->workspace[rt->thread][i] = mp_storage_new(rt, (uint64_t)mp_ask(rt, questions[i], 0).choice);
+        rt->workspace[rt->thread][i] = mp_storage_asked(rt, &workspace, 0);
         rt->category = category;
     }
 }

@@ -187,7 +187,7 @@ void mp_empty_cache(struct mp_runtime *rt) { add_event(rt, MP_EVENT_EMPTY_CACHE)
 
 void mp_op_event(struct mp_runtime *rt, uint32_t index) { add_event(rt, MP_EVENT_OP)->id = index; }
 
-void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes)
+static void driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes, uint16_t tag)
 {
     if (rt->loaded >> event & 1u)
         return;
@@ -195,6 +195,14 @@ void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t
     struct mp_event *e = add_event(rt, MP_EVENT_DRIVER);
     e->id = (uint32_t)event;
     e->bytes = bytes;
+    e->tag = tag;
+}
+
+void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes) { driver_event(rt, event, bytes, 0); }
+
+void mp_driver_event_asked(struct mp_runtime *rt, enum mp_driver_event event, const struct mp_card_reply *reply, int size)
+{
+    driver_event(rt, event, reply->bytes[size], mp_card_tag(reply->number, size));
 }
 
 void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift)

@@ -200,6 +200,8 @@ void mp_empty_cache(struct mp_runtime *rt);
 void mp_op_event(struct mp_runtime *rt, uint32_t index);
 /** The driver does something for the first time, taking `bytes` where that depends on the card; later calls do nothing. */
 void mp_driver_event(struct mp_runtime *rt, enum mp_driver_event event, uint64_t bytes);
+/** Likewise of the size that the card answered. */
+void mp_driver_event_asked(struct mp_runtime *rt, enum mp_driver_event event, const struct mp_card_reply *reply, int size);
 /** Write event number `index` of the program again, its storage `shift` further on; marks are the caller's. */
 void mp_repeat_event(struct mp_runtime *rt, uint32_t index, uint32_t shift);
 

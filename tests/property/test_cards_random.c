@@ -19,7 +19,7 @@ struct pair {
     const struct mp_run *run, *other;
     struct mp_fold fold, own;
     struct mp_fold_scratch scratch;
-    struct mp_requests requests;
+    struct mp_requests requests, others;
     struct mp_replayer replayer;
     uint64_t *sizes; /* the run's own, then the other's */
     size_t n_sizes;
@@ -92,7 +92,9 @@ static const char *check(struct pair *p, const char *spec, const char *gpu, cons
     if (!mp_fold_equal(&p->fold, &p->own))
         return "the cards agree and their folds differ";
     mp_fold_resize(&p->fold, p->sizes + p->n_sizes);
-    if (p->fold.peak_bytes != p->own.peak_bytes || !mp_requests_equal(&p->fold.recorded, &p->own.recorded))
+    if (mp_fold_expand(&p->fold, &p->requests, &p->err) || mp_fold_expand(&p->own, &p->others, &p->err))
+        return p->err.text;
+    if (p->fold.peak_bytes != p->own.peak_bytes || !mp_requests_equal(&p->requests, &p->others))
         return "the other card asks for something else";
     if (memcmp(p->sizes, p->sizes + p->n_sizes, p->n_sizes * sizeof *p->sizes) == 0)
         return NULL;
@@ -106,6 +108,7 @@ static void release(struct pair *p)
     mp_fold_release(&p->own);
     mp_fold_scratch_release(&p->scratch);
     mp_requests_release(&p->requests);
+    mp_requests_release(&p->others);
     mp_replayer_release(&p->replayer);
     free(p->sizes);
     mp_arena_release(&p->arena);
