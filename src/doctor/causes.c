@@ -2,6 +2,8 @@
 /* Sum, share, order. */
 #include "doctor/causes.h"
 
+#include "doctor/decode.h"
+
 /* A cause with less is not worth naming. */
 #define SCORE_LEAST 2
 /* With less than this the verdict is a hint. */
@@ -13,7 +15,8 @@ bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const
                          size_t length)
 {
     *c = (struct mp_doctor_case){.arena = arena};
-    if (!mp_doctor_text_init(&c->text, arena, raw, length)) {
+    if (!mp_doctor_decode(arena, &raw, &length) ||
+        !mp_doctor_text_init(&c->text, arena, raw, length)) {
         return false;
     }
     mp_oom_message_read(&c->message, &c->text);

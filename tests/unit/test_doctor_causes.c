@@ -268,6 +268,54 @@ START_TEST(context_lines_of_boxed_tracebacks_are_passed_over)
 }
 END_TEST
 
+/* A case from bytes, of which the request is the second line. */
+static void check_unwrapped(const char *name, const char *bytes, size_t n)
+{
+    struct mp_arena arena;
+    mp_arena_init(&arena);
+    struct mp_doctor_case *const c = mp_arena_alloc(&arena, sizeof *c);
+    ck_assert_ptr_nonnull(c);
+    ck_assert(mp_doctor_case_init(c, &arena, bytes, n));
+    ck_assert_msg(c->message.requested.known, "%s: no request is read", name);
+    ck_assert_uint_eq(c->message.requested.bytes, 2 * MP_GIB);
+    ck_assert_msg(c->message.line == 1, "%s: line %zu", name, (size_t)c->message.line);
+    mp_arena_release(&arena);
+}
+
+START_TEST(utf_16_of_either_order_is_undone)
+{
+    static const char text[] = "log\nTried to allocate 2.00 GiB";
+    const bool big = _i != 0;
+    char wide[2 * sizeof text + 8];
+    size_t n = 0;
+    /* a byte order mark, a pair of surrogates */
+    memcpy(wide, big ? "\xFE\xFF\xD8\x3D\xDE\x00" : "\xFF\xFE\x3D\xD8\x00\xDE", 6);
+    n = 6;
+    for (size_t i = 0; i + 1 < sizeof text; i++) {
+        wide[n++] = big ? '\0' : text[i];
+        wide[n++] = big ? text[i] : '\0';
+    }
+    wide[n++] = '\n'; /* half a unit */
+    check_unwrapped(big ? "big-endian" : "little-endian", wide, n);
+}
+END_TEST
+
+static const struct {
+    const char *name, *text;
+} wrapped[] = {
+    {"a notebook", "{\"cells\": [{\"outputs\": [{\"traceback\": [\"x\\n\", "
+                   "\"CUDA out of memory. Tried to allocate 2.00\\u00a0GiB\\n\"]}]}], "
+                   "\"nbformat\": 4}"},
+    {"a notebook that is cut in an escape", "{\"cells\": [\"a\\nTried to allocate 2.00 GiB\\u12"},
+    {"a web page", "a &amp; b\nTried&nbsp;to allocate 2.00 GiB &gt; &lt; &no; &"},
+};
+
+START_TEST(wrappings_are_undone)
+{
+    check_unwrapped(wrapped[_i].name, wrapped[_i].text, strlen(wrapped[_i].text));
+}
+END_TEST
+
 START_TEST(words_of_one_cause_are_capped)
 {
     struct diagnosis d;
@@ -436,6 +484,8 @@ Suite *suite_doctor_causes(void)
     tcase_add_test(tcase, the_hint_in_every_message_is_no_evidence);
     tcase_add_test(tcase, settings_and_library_code_are_no_words_of_the_reporter);
     tcase_add_test(tcase, context_lines_of_boxed_tracebacks_are_passed_over);
+    tcase_add_loop_test(tcase, utf_16_of_either_order_is_undone, 0, 2);
+    tcase_add_loop_test(tcase, wrappings_are_undone, 0, (int)MP_ARRAY_LEN(wrapped));
     tcase_add_test(tcase, words_of_one_cause_are_capped);
     tcase_add_test(tcase, a_summary_alone_is_read);
     tcase_add_test(tcase, nvidia_smi_rows_are_read);
