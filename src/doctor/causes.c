@@ -64,8 +64,16 @@ static void sort(struct mp_verdict *v, size_t n)
  * anything about it: what was seen, or at least what the job does. */
 static bool is_told(const struct mp_doctor_case *c, const struct mp_verdict *best)
 {
-    if (best->score < SCORE_LEAST || best->score >= SCORE_KNOWN) {
-        return best->score >= SCORE_KNOWN;
+    int seen = 0;
+    for (size_t i = 0; i < c->n_evidence; i++) {
+        const struct mp_evidence *const e = &c->evidence[i];
+        seen += e->kind != MP_EVIDENCE_COMMON ? MP_MAX(e->weight, 0) : 0;
+    }
+    if (best->score >= SCORE_KNOWN && seen >= SCORE_LEAST) {
+        return true;
+    }
+    if (best->score < SCORE_LEAST) {
+        return false;
     }
     return c->message.format != MP_OOM_NONE &&
            (best->line != 0 || c->training || c->inference || c->pictures);

@@ -54,7 +54,21 @@ void mp_evidence_add(struct mp_doctor_case *c, enum mp_cause cause, enum mp_evid
         .cause = cause, .kind = kind, .weight = weight, .line = line, .text = text};
 }
 
+void mp_evidence_drop_common(struct mp_doctor_case *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_evidence; i++) {
+        if (c->evidence[i].kind != MP_EVIDENCE_COMMON) {
+            c->evidence[n++] = c->evidence[i];
+        }
+    }
+    c->n_evidence = n;
+}
+
 int mp_evidence_rank(const struct mp_evidence *evidence)
 {
+    if (evidence->kind == MP_EVIDENCE_COMMON) {
+        return 1;
+    }
     return 2 * evidence->weight + (evidence->kind != MP_EVIDENCE_WORD);
 }

@@ -52,7 +52,12 @@ const char *mp_cause_text(enum mp_cause cause);
 /** By JSON name; MP_CAUSES when there is none. */
 enum mp_cause mp_cause_parse(const char *name, size_t length);
 
-enum mp_evidence_kind { MP_EVIDENCE_FIGURE, MP_EVIDENCE_FRAME, MP_EVIDENCE_WORD };
+enum mp_evidence_kind {
+    MP_EVIDENCE_FIGURE,
+    MP_EVIDENCE_FRAME,
+    MP_EVIDENCE_WORD,
+    MP_EVIDENCE_COMMON /* nothing was observed: it is what most failures of the kind come from */
+};
 
 struct mp_evidence {
     enum mp_cause cause;
@@ -75,8 +80,12 @@ struct mp_doctor_case {
     bool single_card;  /* the text says so */
     bool flat_buffers; /* DeepSpeed: gradients and state lie in a few large tensors */
     bool full;         /* all parameters are trained */
+    bool adapters;     /* LoRA and the like: what is trained is small */
+    bool batch_one;    /* the batch is 1: no step is smaller */
     unsigned n_cards;  /* "8xA100", "4 * A800"; 0: not said */
     bool training, inference; /* what the text says the job does; both may be unknown */
+    bool detection;           /* of objects in images */
+    bool speech;              /* recordings, each of its own length */
     bool pictures;           /* it makes or reads images: its tensors, not its weights, are large */
     double n_params_1e9;     /* largest model size named ("13b"); 0: none */
     unsigned nominal_gb;     /* of a card the text names; 0: none */
@@ -90,7 +99,11 @@ struct mp_doctor_case {
 void mp_evidence_add(struct mp_doctor_case *c, enum mp_cause cause, enum mp_evidence_kind kind,
                      int weight, size_t line, const char *format, ...) MP_PRINTF(6, 7);
 
-/** For the order in which evidence is told: by weight; of equal ones, words last. */
+/** Drop what is merely common: something better is known. */
+void mp_evidence_drop_common(struct mp_doctor_case *c);
+
+/** For the order in which evidence is told: by weight, what is merely common last; of equal ones,
+ * words last. */
 int mp_evidence_rank(const struct mp_evidence *evidence);
 
 /** Rules on the figures of the message and the tables (figures.c). */

@@ -68,7 +68,8 @@ static void by_format(struct mp_doctor_case *c)
             FIGURE(c, NCCL, 3, "NCCL's own allocation failed");
             break;
         }
-        FIGURE(c, NCCL, 7,
+        /* a few bytes are the last drop: who filled the card is another question */
+        FIGURE(c, NCCL, m->requested.known && m->requested.bytes < MP_MIB ? 5 : 7,
                "NCCL's own allocation failed: it takes memory from the driver, outside PyTorch's "
                "allocator");
         break;
@@ -86,7 +87,7 @@ static void by_format(struct mp_doctor_case *c)
          * full card */
         FIGURE(c, OTHER_PROCESS, 2, "a driver call, not the allocator, ran out of memory");
         if (is_early(c)) {
-            FIGURE(c, OTHER_PROCESS, 2,
+            FIGURE(c, OTHER_PROCESS, 4,
                    "it failed before any step: the card was full when the program began");
         }
         FIGURE(c, HOST_MEMORY, 1, "pinning host memory reports the same error");
@@ -183,12 +184,12 @@ static void by_rest(struct mp_doctor_case *c)
     }
     const uint64_t excess = m->outside.bytes - allowance;
     const double share = frac(excess, total);
-    int weight = share >= 0.5 ? 9 : share >= 0.25 ? 7 : share >= 0.1 ? 5 : 2;
+    int weight = share >= 0.5 ? 9 : share >= 0.25 ? 7 : share >= 0.1 ? 5 : 1;
     if (excess < MP_GIB) {
-        weight = MP_MIN(weight, 3); /* on a small card a desktop, or more libraries than usual */
+        weight = MP_MIN(weight, 1); /* on a small card a desktop, or more libraries than usual */
     }
     if (had_room(m)) {
-        weight = MP_MIN(weight, 2); /* whatever others hold, enough was left */
+        weight = MP_MIN(weight, 1); /* whatever others hold, enough was left */
     }
     const bool bounded =
         m->windows && m->free.known && m->free.bytes == 0; /* WDDM reports no free memory */
@@ -205,7 +206,7 @@ static void by_rest(struct mp_doctor_case *c)
         FIGURE(c, CONTEXT, 2,
                "%s are outside the allocator: contexts of other ranks on this card count",
                gib(c, m->outside.bytes));
-        weight = weight > 3 ? 3 : weight;
+        weight = MP_MIN(weight, 2);
     }
     FIGURE(c, OTHER_PROCESS, weight,
            "%s of %s are neither free nor reserved here; a context takes at most about %s of them",
@@ -318,17 +319,29 @@ static void by_fragmentation(struct mp_doctor_case *c)
                "only %s reserved but unallocated: there is little to defragment", gib(c, u));
         return;
     }
-    int weight = share >= 0.35 ? 7 : share >= 0.2 ? 5 : share >= 0.1 ? 3 : 1;
+    /* of the reports in which room was left, few had a shortage that defragmentation cured */
+    int weight = share >= 0.35 ? 5 : share >= 0.2 ? 4 : share >= 0.1 ? 2 : 0;
     if (share >= 0.2 && u / 2 >= a) {
         weight += 2; /* the pieces hold the request twice over: arithmetic leaves little else */
     }
+    if (room < a + a / 2) {
+        weight = MP_MAX(weight - 2, 0); /* it would barely have been enough */
+    }
     if (m->capacity.known && frac(u, m->capacity.bytes) < 0.02) {
-        weight = 1; /* two per cent of the card are not what is missing */
+        weight = 0; /* two per cent of the card are not what is missing */
     }
     FIGURE(c, FRAGMENTATION, weight,
            "%s (%.0f %% of reserved) lie in pieces; together with free memory they exceed the "
            "request of %s",
            gib(c, u), 100 * share, gib(c, a));
+}
+
+/* The request is what all parameters take in half or single precision; names of models round their
+ * size. */
+static bool is_all_weights(const struct mp_doctor_case *c)
+{
+    const double ratio = (double)c->message.requested.bytes / (c->n_params_1e9 * 1e9);
+    return c->n_params_1e9 >= 1 && ((ratio > 1.9 && ratio < 2.3) || (ratio > 3.8 && ratio < 4.6));
 }
 
 /* One request that is large against the card: a single tensor of a step, not a sum of many. */
@@ -345,11 +358,22 @@ static void by_request(struct mp_doctor_case *c)
                gib(c, m->requested.bytes));
         return;
     }
+    if (m->requested.known && !m->capacity.known && m->requested.bytes >= MP_GIB &&
+        m->format != MP_OOM_HOST && m->format != MP_OOM_OVER_1EB && !c->flat_buffers) {
+        FIGURE(c, ACTIVATIONS, 2, "a single tensor of %s is seldom a layer's weights",
+               gib(c, m->requested.bytes));
+        return;
+    }
     if (!m->requested.known || !m->capacity.known || m->allowed.known) {
         return;
     }
     const double share = frac(m->requested.bytes, m->capacity.bytes);
     const enum mp_cause frame = cause_of_frame(c);
+    if (frame == MP_CAUSE_EVALUATION && !c->training && share >= 0.2) {
+        FIGURE(c, ACTIVATIONS, share >= 1 ? 6 : 3, "a single tensor of %s is %.0f %% of the card",
+               gib(c, m->requested.bytes), 100 * share);
+        return; /* a program that does nothing but test */
+    }
     if (frame != MP_CAUSE_UNKNOWN && frame != MP_CAUSE_LOGITS) {
         return; /* the failing line says what that tensor is */
     }
@@ -361,9 +385,15 @@ static void by_request(struct mp_doctor_case *c)
                gib(c, m->requested.bytes));
         FIGURE(c, MEMORY_LIMIT, 2, "the process sees a card of %s and holds nothing yet",
                gib(c, m->capacity.bytes));
+    } else if (c->training && frame == MP_CAUSE_UNKNOWN && is_all_weights(c)) {
+        FIGURE(
+            c, OPTIMIZER_STATE, 5,
+            "a single tensor of %s is as large as all weights: gradients or optimizer state in one "
+            "buffer",
+            gib(c, m->requested.bytes));
     } else if (c->flat_buffers && frame == MP_CAUSE_UNKNOWN && c->n_params_1e9 > 0 &&
                (double)m->requested.bytes >= c->n_params_1e9 * 1e9 * 2 / 4) {
-        FIGURE(c, OPTIMIZER_STATE, 4,
+        FIGURE(c, OPTIMIZER_STATE, 5,
                "a single tensor of %s, a quarter of the weights or more: DeepSpeed keeps gradients "
                "and optimizer state in such pieces",
                gib(c, m->requested.bytes));
@@ -397,6 +427,26 @@ static double share_allocated(const struct mp_oom_message *m)
 
 #define FILLS "the job's own tensors fill %.0f %% of what was to be had of the card"
 
+struct parts {
+    int activations, weights; /* points */
+    const char *reason;
+};
+
+/* A job that does not train holds weights, which come in many pieces, and one large tensor at a
+ * time: the size of the request tells which it was. */
+static struct parts parts_without_training(const struct mp_doctor_case *c)
+{
+    const struct mp_oom_message *const m = &c->message;
+    const double share = m->requested.known ? frac(m->requested.bytes, m->capacity.bytes) : -1;
+    if (share < 0 || !(c->inference || c->pictures)) {
+        return (struct parts){c->inference ? 1 : 2,
+                              c->inference || (share >= 0 && share < 0.01) ? 2 : 1, ""};
+    }
+    return share < 0.01   ? (struct parts){2, 4, ", and the request was small: a piece of weights"}
+           : share < 0.03 ? (struct parts){2, 2, ""}
+                          : (struct parts){3, 1, ""};
+}
+
 /* The job's own tensors fill the card: which, only the traceback and the words can tell. */
 static void by_allocated(struct mp_doctor_case *c)
 {
@@ -414,12 +464,12 @@ static void by_allocated(struct mp_doctor_case *c)
     if (share > 1.02) {
         FIGURE(c, ACTIVATIONS, c->training ? 3 : 1,
                "allocated exceeds the card: Windows lends system memory, slowly");
-        FIGURE(c, MODEL_TOO_LARGE, 3, "allocated %s exceed the card's %s",
+        FIGURE(c, MODEL_TOO_LARGE, 1, "allocated %s exceed the card's %s",
                gib(c, m->allocated.bytes), gib(c, m->capacity.bytes));
     } else if (share >= 0.75) {
-        /* a job that does not train holds mostly weights */
-        FIGURE(c, ACTIVATIONS, c->inference ? 1 : c->training ? 3 : 2, FILLS, 100 * share);
-        FIGURE(c, MODEL_TOO_LARGE, c->inference ? 2 : 1, FILLS, 100 * share);
+        const struct parts p = parts_without_training(c);
+        FIGURE(c, ACTIVATIONS, c->training ? 3 : p.activations, FILLS, 100 * share);
+        FIGURE(c, MODEL_TOO_LARGE, c->training ? 1 : p.weights, FILLS "%s", 100 * share, p.reason);
         FIGURE(c, OTHER_PROCESS, -2, FILLS, 100 * share);
     } else if (m->reserved.known && frac(m->reserved.bytes, m->capacity.bytes) >= 0.75) {
         FIGURE(c, OTHER_PROCESS, -1, "the job's own allocator holds %s", gib(c, m->reserved.bytes));
@@ -462,11 +512,11 @@ static void by_model_size(struct mp_doctor_case *c)
         FIGURE(c, MODEL_TOO_LARGE, sharded ? 2 : 4,
                "%.3g billion parameters of %g bytes take %.0f GB, the card has %.0f GB",
                c->n_params_1e9, c->bytes_per_weight, weights / 1e9, total / 1e9);
-    } else if (c->training && adam > total) {
-        FIGURE(c, MODEL_TOO_LARGE, sharded ? 1 : 2,
+    } else if (c->training && !c->adapters && adam > total) {
+        FIGURE(c, MODEL_TOO_LARGE, sharded ? 1 : 3,
                "%.3g billion parameters take %.0f GB with gradients and Adam's state",
                c->n_params_1e9, adam / 1e9);
-        FIGURE(c, OPTIMIZER_STATE, sharded ? 1 : 2,
+        FIGURE(c, OPTIMIZER_STATE, sharded ? 1 : 3,
                "Adam's state for %.3g billion parameters is %.0f GB in fp32", c->n_params_1e9,
                c->n_params_1e9 * 8);
     }

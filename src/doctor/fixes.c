@@ -169,6 +169,9 @@ static const char *gib(struct mp_doctor_case *c, uint64_t bytes)
 void mp_evidence_prediction(struct mp_doctor_case *c, const struct mp_doctor_simulation *simulation)
 {
     const struct mp_oom_message *const m = &c->message;
+    if (simulation->job_known) {
+        mp_evidence_drop_common(c);
+    }
     if (simulation->job_known && m->allocated.known) {
         const uint64_t predicted = simulation->allocated_bytes, found = m->allocated.bytes;
         const uint64_t margin =

@@ -560,11 +560,14 @@ static const struct {
     {"notenoughvram", MP_OOM_OTHER, NULL},
     {"notenoughgpumemory", MP_OOM_OTHER, NULL},
     {"insufficientvram", MP_OOM_OTHER, NULL},
+    {"insufficientmemory", MP_OOM_OTHER, NULL},
+    {"memoryoverflow", MP_OOM_OTHER, NULL},
     {"insufficientgpumemory", MP_OOM_OTHER, NULL},
     {"cudamemoryerror", MP_OOM_TORCH_SHORT, NULL},
     {"\xE7\x88\x86\xE6\x98\xBE\xE5\xAD\x98", MP_OOM_OTHER, NULL}, /* bursts the GPU's memory */
     {"\xE6\x98\xBE\xE5\xAD\x98\xE4\xB8\x8D\xE8\xB6\xB3", MP_OOM_OTHER,
      NULL}, /* not enough GPU memory */
+    {"\xE5\x86\x85\xE5\xAD\x98\xE6\xBA\xA2\xE5\x87\xBA", MP_OOM_OTHER, NULL}, /* memory overflows */
     {"\xE6\x98\xBE\xE5\xAD\x98\xE6\xBA\xA2\xE5\x87\xBA", MP_OOM_OTHER,
      NULL}, /* GPU memory overflows */
 };

@@ -2,7 +2,7 @@
 /*
  * What people write around a message. A phrase is words with single blanks (any white space, `-` or
  * `_` matches), `*` for the rest of a word, `..` for up to 60 bytes of the same paragraph, `#` for
- * a number. The hint that PyTorch itself appends ("… to avoid fragmentation …") is masked first: it
+ * a number, `@` for any name of the first card. The hint that PyTorch itself appends ("… to avoid fragmentation …") is masked first: it
  * stands in every message and says nothing about this one.
  *
  * Words are weaker than figures: one cause collects at most WORDS_MOST points from them.
@@ -14,6 +14,9 @@
 #define WINDOW_BACK  (96 * 1024)
 #define WINDOW_AHEAD (48 * 1024)
 #define WINDOW_HEAD  (16 * 1024)
+#define LEAST_SIDE   300 /* pixels */
+#define LARGE_BATCH  16
+#define MOST_SIDE    20000
 
 struct phrase {
     const char *words;
@@ -28,6 +31,12 @@ static const struct phrase code_phrases[] = {
     {"append(loss", MP_CAUSE_LEAK, 5},
     {"append(output", MP_CAUSE_LEAK, 4},
     {"append(pred", MP_CAUSE_LEAK, 3},
+    {"append(embed*", MP_CAUSE_LEAK, 3},
+    {"append(feat*", MP_CAUSE_LEAK, 3},
+    {"append(logit*", MP_CAUSE_LEAK, 4},
+    {"append(result*", MP_CAUSE_LEAK, 3},
+    {"append(score*", MP_CAUSE_LEAK, 3},
+    {"append((state", MP_CAUSE_LEAK, 4},
     {"loss += loss", MP_CAUSE_LEAK, 5},
     {"total loss +=", MP_CAUSE_LEAK, 3},
     {"running loss +=", MP_CAUSE_LEAK, 3},
@@ -50,6 +59,7 @@ static const struct phrase code_phrases[] = {
     {"train type full", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"memoryerror", MP_CAUSE_HOST_MEMORY, 6}, /* Python's own; the allocator's has another name */
     {"arraymemoryerror", MP_CAUSE_HOST_MEMORY, 6},
+    {"driver.memoryerror", MP_CAUSE_HOST_MEMORY, -6}, /* PyCUDA's, of the card */
     /* the kernel's killer: a launcher tells no more than the signal */
     {"return code = 9", MP_CAUSE_HOST_MEMORY, 6},
     {"exitcode: 9", MP_CAUSE_HOST_MEMORY, 6},
@@ -99,12 +109,62 @@ static const struct phrase phrases[] = {
     {"memory .. goes up", MP_CAUSE_LEAK, 3},
     {"keeps allocating", MP_CAUSE_LEAK, 4},
     {"increasing memory", MP_CAUSE_LEAK, 4},
+    {"constant* increment*", MP_CAUSE_LEAK, 4},
+    {"memory .. increment*", MP_CAUSE_LEAK, 3},
+    {"adds up", MP_CAUSE_LEAK, 3},
+    {"piling up", MP_CAUSE_LEAK, 4},
+    {"garbage collect*", MP_CAUSE_LEAK, 2},
+    {"after .. # image*", MP_CAUSE_LEAK, 3},
+    {"after .. # sample*", MP_CAUSE_LEAK, 3},
+    {"after .. # file*", MP_CAUSE_LEAK, 3},
+    {"after .. # video*", MP_CAUSE_LEAK, 3},
+    {"after .. # frame*", MP_CAUSE_LEAK, 3},
+    {"after .. request*", MP_CAUSE_LEAK, 3},
+    {"after processing", MP_CAUSE_LEAK, 3},
+    {"larger dataset*", MP_CAUSE_LEAK, 2},
+    {"after .. calls", MP_CAUSE_LEAK, 3},
+    {"works .. first .. second", MP_CAUSE_LEAK, 3},
+    {"first .. works .. second", MP_CAUSE_LEAK, 3},
+    {"first .. fine .. second", MP_CAUSE_LEAK, 3},
+    {"first .. correct* .. second", MP_CAUSE_LEAK, 3},
+    {"second frame", MP_CAUSE_LEAK, 3},
+    {"second video", MP_CAUSE_LEAK, 3},
+    {"second prompt", MP_CAUSE_LEAK, 3},
+    {"second file", MP_CAUSE_LEAK, 3},
+    {"on the second", MP_CAUSE_LEAK, 3},
+    {"from the second", MP_CAUSE_LEAK, 3},
+    {"over and over", MP_CAUSE_LEAK, 3},
+    {"again and again", MP_CAUSE_LEAK, 3},
+    {"every call", MP_CAUSE_LEAK, 3},
+    {"each call", MP_CAUSE_LEAK, 3},
+    {"every iteration", MP_CAUSE_LEAK, 3},
+    {"each iteration", MP_CAUSE_LEAK, 2},
+    {"every step", MP_CAUSE_LEAK, 2},
+    {"each request", MP_CAUSE_LEAK, 3},
+    {"every request", MP_CAUSE_LEAK, 3},
+    {"kept on .. gpu", MP_CAUSE_LEAK, 3},
+    {"stay* on .. gpu", MP_CAUSE_LEAK, 3},
+    {"remain* on .. gpu", MP_CAUSE_LEAK, 3},
+    {"remain* in .. memory", MP_CAUSE_LEAK, 3},
+    {"crash* after", MP_CAUSE_LEAK, 2},
+    {"fail* after", MP_CAUSE_LEAK, 2},
     {"memory increas*", MP_CAUSE_LEAK, 3},
     {"every trial", MP_CAUSE_LEAK,
      3}, /* many models in one process: something keeps the last one */
     {"each trial", MP_CAUSE_LEAK, 3},
     {"trials", MP_CAUSE_LEAK, 2},
-    {"hyperparam* search", MP_CAUSE_LEAK, 2},
+    {"hyperparam* search", MP_CAUSE_LEAK, 3},
+    {"hyper param* search", MP_CAUSE_LEAK, 3},
+    {"hyperparam* tun*", MP_CAUSE_LEAK, 3},
+    {"hyper param* tun*", MP_CAUSE_LEAK, 3},
+    {"optimal hyper*", MP_CAUSE_LEAK, 2},
+    {"multiple .. runs", MP_CAUSE_LEAK, 3},
+    {"cross validation", MP_CAUSE_LEAK, 3},
+    {"each fold", MP_CAUSE_LEAK, 3},
+    {"later iteration*", MP_CAUSE_LEAK, 3},
+    {"through iterations", MP_CAUSE_LEAK, 3},
+    {"memory .. linear*", MP_CAUSE_LEAK, 3},
+    {"increas* the memory", MP_CAUSE_LEAK, 3},
     {"clear* of memory", MP_CAUSE_LEAK, 2},
     {"eventually", MP_CAUSE_LEAK, 2},
     {"runs fine for", MP_CAUSE_LEAK, 3},
@@ -155,6 +215,8 @@ static const struct phrase phrases[] = {
     {"not releasing", MP_CAUSE_LEAK, 3},
     {"not freeing", MP_CAUSE_LEAK, 3},
     {"not freed", MP_CAUSE_LEAK, 3},
+    {"not free", MP_CAUSE_LEAK, 3},
+    {"don't free", MP_CAUSE_LEAK, 3},
     {"does not free", MP_CAUSE_LEAK, 3},
     {"doesn't free", MP_CAUSE_LEAK, 3},
     {"del model", MP_CAUSE_LEAK, 2},
@@ -200,6 +262,40 @@ static const struct phrase phrases[] = {
     {"when evaluating", MP_CAUSE_EVALUATION, 5},
     {"trainer.evaluate", MP_CAUSE_EVALUATION, 4},
     {"evalu*", MP_CAUSE_EVALUATION, 2},
+    {"cross validation", MP_CAUSE_EVALUATION, -5}, /* trains several models */
+    {"validation", MP_CAUSE_EVALUATION, 2},
+    {"running validation", MP_CAUSE_EVALUATION, 2},
+    {"val stage", MP_CAUSE_EVALUATION, 4},
+    {"val phase", MP_CAUSE_EVALUATION, 4},
+    {"eval stage", MP_CAUSE_EVALUATION, 4},
+    {"eval phase", MP_CAUSE_EVALUATION, 4},
+    {"validate", MP_CAUSE_EVALUATION, 2},
+    {"validation time", MP_CAUSE_EVALUATION, 3},
+    {"at validation", MP_CAUSE_EVALUATION, 3},
+    {"at evaluation", MP_CAUSE_EVALUATION, 3},
+    {"at test time", MP_CAUSE_EVALUATION, 3},
+    {"during val", MP_CAUSE_EVALUATION, 5},
+    {"in val", MP_CAUSE_EVALUATION, 3},
+    {"validation images", MP_CAUSE_EVALUATION, 2},
+    {"validation dataset", MP_CAUSE_EVALUATION, 2},
+    {"validation data", MP_CAUSE_EVALUATION, 1},
+    {"test dataset", MP_CAUSE_EVALUATION, 1},
+    {"train* .. no problem*", MP_CAUSE_EVALUATION, 2},
+    {"train* .. okay", MP_CAUSE_EVALUATION, 2},
+    {"train* .. works", MP_CAUSE_EVALUATION, 1},
+    {"train* .. normal*", MP_CAUSE_EVALUATION, 2},
+    {"can train", MP_CAUSE_EVALUATION, 2},
+    {"model trains .. but", MP_CAUSE_EVALUATION, 2},
+    {"accumulat* .. predictions", MP_CAUSE_EVALUATION, 4},
+    {"all predictions", MP_CAUSE_EVALUATION, 3},
+    {"all the predictions", MP_CAUSE_EVALUATION, 3},
+    {"keep* .. predictions", MP_CAUSE_EVALUATION, 3},
+    {"stor* .. predictions", MP_CAUSE_EVALUATION, 3},
+    {"concat* .. predictions", MP_CAUSE_EVALUATION, 3},
+    {"gather* .. predictions", MP_CAUSE_EVALUATION, 3},
+    {"test .. error", MP_CAUSE_EVALUATION, 2},
+    {"train* .. ok", MP_CAUSE_EVALUATION, 2},
+    {"train* .. fine", MP_CAUSE_EVALUATION, 2},
     {"val step*", MP_CAUSE_EVALUATION, 3},
     {"val loop", MP_CAUSE_EVALUATION, 3},
     {"val epoch", MP_CAUSE_EVALUATION, 3},
@@ -262,6 +358,7 @@ static const struct phrase phrases[] = {
     {"sav* .. ckpt", MP_CAUSE_CHECKPOINT_IO, 3},
     {"sav* .. weights", MP_CAUSE_CHECKPOINT_IO, 3},
     {"load* .. ckpt", MP_CAUSE_CHECKPOINT_IO, 3},
+    {"load* optim*", MP_CAUSE_CHECKPOINT_IO, 4},
     {"load state dict", MP_CAUSE_CHECKPOINT_IO, 2},
     {"restor* .. checkpoint", MP_CAUSE_CHECKPOINT_IO, 4},
     {"reload* .. model", MP_CAUSE_CHECKPOINT_IO, 2},
@@ -278,6 +375,8 @@ static const struct phrase phrases[] = {
     {"merg* .. weights", MP_CAUSE_CHECKPOINT_IO, 3},
     {"save pretrained merged", MP_CAUSE_CHECKPOINT_IO, 4},
     {"state dict", MP_CAUSE_CHECKPOINT_IO, 2},
+    {"sav* a model", MP_CAUSE_CHECKPOINT_IO, 4},
+    {"sav* .. trained", MP_CAUSE_CHECKPOINT_IO, 3},
     {"continue training", MP_CAUSE_CHECKPOINT_IO, 2},
     {"load best model at end", MP_CAUSE_CHECKPOINT_IO, 3},
     {"save pretrained", MP_CAUSE_CHECKPOINT_IO, 2},
@@ -305,6 +404,7 @@ static const struct phrase phrases[] = {
     {"only use* 1 gpu", MP_CAUSE_MODEL_TOO_LARGE, 2},
     {"model .. won't fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
     {"weight loading", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"failed to load", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"loading .. weights", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"load* .. llm", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"not enough vram", MP_CAUSE_MODEL_TOO_LARGE, 2},
@@ -330,6 +430,12 @@ static const struct phrase phrases[] = {
     {"minimum .. memory", MP_CAUSE_MODEL_TOO_LARGE, 1},
     {"vram", MP_CAUSE_MODEL_TOO_LARGE, 1},
     {"smaller model", MP_CAUSE_MODEL_TOO_LARGE, 3},
+    {"model .. too big", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"model .. too large", MP_CAUSE_MODEL_TOO_LARGE, 4},
+    {"model size", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"hidden dim*", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"embedding dim*", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"embedding table*", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"serving", MP_CAUSE_MODEL_TOO_LARGE, 1},
     {"\xE5\x8A\xA0\xE8\xBD\xBD\xE6\xA8\xA1\xE5\x9E\x8B", MP_CAUSE_MODEL_TOO_LARGE,
      3}, /* load the model */
@@ -362,6 +468,32 @@ static const struct phrase phrases[] = {
     {"input .. is big", MP_CAUSE_ACTIVATIONS, 3},
     {"img size", MP_CAUSE_ACTIVATIONS, 3},
     {"large image*", MP_CAUSE_ACTIVATIONS, 4},
+    {"bigger image*", MP_CAUSE_ACTIVATIONS, 4},
+    {"large picture*", MP_CAUSE_ACTIVATIONS, 4},
+    {"hd image*", MP_CAUSE_ACTIVATIONS, 3},
+    {"image dimension*", MP_CAUSE_ACTIVATIONS, 3},
+    {"2k", MP_CAUSE_ACTIVATIONS, 2},
+    {"full hd", MP_CAUSE_ACTIVATIONS, 3},
+    {"full resolution", MP_CAUSE_ACTIVATIONS, 3},
+    {"original resolution", MP_CAUSE_ACTIVATIONS, 3},
+    {"input resolution", MP_CAUSE_ACTIVATIONS, 3},
+    {"size of the input", MP_CAUSE_ACTIVATIONS, 3},
+    {"number of tokens", MP_CAUSE_ACTIVATIONS, 3},
+    {"number of rays", MP_CAUSE_ACTIVATIONS, 3},
+    {"rays per *", MP_CAUSE_ACTIVATIONS, 3},
+    {"num points", MP_CAUSE_ACTIVATIONS, 2},
+    {"num samples", MP_CAUSE_ACTIVATIONS, 2},
+    {"long conversation*", MP_CAUSE_ACTIVATIONS, 3},
+    {"long chat*", MP_CAUSE_ACTIVATIONS, 3},
+    {"longer text*", MP_CAUSE_ACTIVATIONS, 4},
+    {"longer sentence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long file*", MP_CAUSE_ACTIVATIONS, 3},
+    {"longer audio", MP_CAUSE_ACTIVATIONS, 4},
+    {"longer video*", MP_CAUSE_ACTIVATIONS, 3},
+    {"window size", MP_CAUSE_ACTIVATIONS, 2},
+    {"volume size", MP_CAUSE_ACTIVATIONS, 3},
+    {"more frames", MP_CAUSE_ACTIVATIONS, 3},
+    {"large batches", MP_CAUSE_ACTIVATIONS, 3},
     {"image .. too big", MP_CAUSE_ACTIVATIONS, 4},
     {"image .. too large", MP_CAUSE_ACTIVATIONS, 4},
     {"high resolution", MP_CAUSE_ACTIVATIONS, 3},
@@ -377,10 +509,13 @@ static const struct phrase phrases[] = {
     {"cutoff len", MP_CAUSE_ACTIVATIONS, 3},
     {"cut off", MP_CAUSE_ACTIVATIONS, 3},
     {"larger input*", MP_CAUSE_ACTIVATIONS, 3},
+    {"bigger input*", MP_CAUSE_ACTIVATIONS, 3},
     {"full size", MP_CAUSE_ACTIVATIONS, 2},
     {"context length", MP_CAUSE_ACTIVATIONS, 3},
     {"long context", MP_CAUSE_ACTIVATIONS, 3},
     {"long sequence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"long * sequence*", MP_CAUSE_ACTIVATIONS, 4},
+    {"large sequence*", MP_CAUSE_ACTIVATIONS, 4},
     {"longer sequence*", MP_CAUSE_ACTIVATIONS, 4},
     {"long input*", MP_CAUSE_ACTIVATIONS, 3},
     {"long audio*", MP_CAUSE_ACTIVATIONS, 4},
@@ -395,12 +530,19 @@ static const struct phrase phrases[] = {
     {"large graph*", MP_CAUSE_ACTIVATIONS, 3},
     {"number of points", MP_CAUSE_ACTIVATIONS, 2},
     {"k points", MP_CAUSE_ACTIVATIONS, 1},
+    {"points per *", MP_CAUSE_ACTIVATIONS, 3},
+    {"pixels", MP_CAUSE_ACTIVATIONS, 2},
     {"input images", MP_CAUSE_ACTIVATIONS, 1},
     {"long sentence*", MP_CAUSE_ACTIVATIONS, 4},
     {"long video*", MP_CAUSE_ACTIVATIONS, 3},
     {"number of frames", MP_CAUSE_ACTIVATIONS, 3},
     {"num frames", MP_CAUSE_ACTIVATIONS, 2},
-    {"gt *box*", MP_CAUSE_ACTIVATIONS, 4}, /* their overlaps with all anchors are a matrix */
+    {"gt *box*", MP_CAUSE_ACTIVATIONS, 4},    /* their overlaps with all anchors are a matrix */
+    {"amino acid*", MP_CAUSE_ACTIVATIONS, 3}, /* a sequence's length, in biology */
+    {"residues", MP_CAUSE_ACTIVATIONS, 3},
+    {"chunk size", MP_CAUSE_ACTIVATIONS, 2},
+    {"multi scale", MP_CAUSE_ACTIVATIONS, 3},
+    {"frames", MP_CAUSE_ACTIVATIONS, 2},
     {"gt instance*", MP_CAUSE_ACTIVATIONS, 4},
     {"many gt*", MP_CAUSE_ACTIVATIONS, 4},
     {"ground truths", MP_CAUSE_ACTIVATIONS, 4},
@@ -448,8 +590,11 @@ static const struct phrase phrases[] = {
     {"another process*", MP_CAUSE_OTHER_PROCESS, 4},
     {"other user*", MP_CAUSE_OTHER_PROCESS, 4},
     {"another user", MP_CAUSE_OTHER_PROCESS, 4},
-    {"someone else", MP_CAUSE_OTHER_PROCESS, 4},
-    {"somebody else", MP_CAUSE_OTHER_PROCESS, 4},
+    {"someone else .. us*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"someone else .. run*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"us* by someone else", MP_CAUSE_OTHER_PROCESS, 4},
+    {"somebody else .. us*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"somebody else .. run*", MP_CAUSE_OTHER_PROCESS, 4},
     {"another program", MP_CAUSE_OTHER_PROCESS, 4},
     {"other program*", MP_CAUSE_OTHER_PROCESS, 4},
     {"other training", MP_CAUSE_OTHER_PROCESS, 3},
@@ -462,7 +607,9 @@ static const struct phrase phrases[] = {
     {"other notebook*", MP_CAUSE_OTHER_PROCESS, 4},
     {"another job", MP_CAUSE_OTHER_PROCESS, 4},
     {"other job*", MP_CAUSE_OTHER_PROCESS, 4},
-    {"other people", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other people .. us*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other people .. run*", MP_CAUSE_OTHER_PROCESS, 4},
+    {"other people's", MP_CAUSE_OTHER_PROCESS, 3},
     {"two .. in parallel", MP_CAUSE_OTHER_PROCESS, 3},
     {"two jobs", MP_CAUSE_OTHER_PROCESS, 4},
     {"concurrent*", MP_CAUSE_OTHER_PROCESS, 3},
@@ -474,7 +621,9 @@ static const struct phrase phrases[] = {
     {"another instance", MP_CAUSE_OTHER_PROCESS, 4},
     {"another script", MP_CAUSE_OTHER_PROCESS, 4},
     {"previous process*", MP_CAUSE_OTHER_PROCESS, 4},
-    {"default* .. gpu 0", MP_CAUSE_OTHER_PROCESS, 3},
+    {"default* .. @", MP_CAUSE_OTHER_PROCESS, 3},
+    {"cancel*", MP_CAUSE_OTHER_PROCESS, 2},
+    {"interrupt*", MP_CAUSE_OTHER_PROCESS, 2},
     {"ctrl c", MP_CAUSE_OTHER_PROCESS, 3},
     {"ctrl+c", MP_CAUSE_OTHER_PROCESS, 3},
     {"ctrl z", MP_CAUSE_OTHER_PROCESS, 3},
@@ -482,24 +631,27 @@ static const struct phrase phrases[] = {
     {"still occup*", MP_CAUSE_OTHER_PROCESS, 3},
     {"process* .. still running", MP_CAUSE_OTHER_PROCESS, 4},
     {"wrong gpu", MP_CAUSE_OTHER_PROCESS, 3},
-    {"kill* .. process*", MP_CAUSE_OTHER_PROCESS, 3},
+    {"kill* the process*", MP_CAUSE_OTHER_PROCESS, 2},
+    {"kill* .. processes", MP_CAUSE_OTHER_PROCESS, 2},
+    {"kill .. process*", MP_CAUSE_OTHER_PROCESS, 2},
     {"kill -9", MP_CAUSE_OTHER_PROCESS, 3},
     {"fuser", MP_CAUSE_OTHER_PROCESS, 4},
     {"/dev/nvidia0: ", MP_CAUSE_OTHER_PROCESS, 3}, /* its output */
     {"restart* .. kernel", MP_CAUSE_OTHER_PROCESS, 4},
     {"restart* .. notebook", MP_CAUSE_OTHER_PROCESS, 3},
     {"jupyter", MP_CAUSE_OTHER_PROCESS, 1},
-    {"same gpu", MP_CAUSE_OTHER_PROCESS, 3},
+    {"same gpu", MP_CAUSE_OTHER_PROCESS, 2},
     {"same time", MP_CAUSE_OTHER_PROCESS, 1},
     {"simultaneous*", MP_CAUSE_OTHER_PROCESS, 2},
     {"shared server", MP_CAUSE_OTHER_PROCESS, 3},
     {"gpu .. is busy", MP_CAUSE_OTHER_PROCESS, 4},
     {"gpu .. occupied", MP_CAUSE_OTHER_PROCESS, 4},
     {"occupied by", MP_CAUSE_OTHER_PROCESS, 4},
+    {"occupied by .. model", MP_CAUSE_OTHER_PROCESS, -4},
     {"already occupied", MP_CAUSE_OTHER_PROCESS, 4},
     {"already used", MP_CAUSE_OTHER_PROCESS, 2},
     {"already using", MP_CAUSE_OTHER_PROCESS, 3},
-    {"gpu 0 .. full", MP_CAUSE_OTHER_PROCESS, 3},
+    {"@ .. full", MP_CAUSE_OTHER_PROCESS, 3},
     {"fully utilized by another", MP_CAUSE_OTHER_PROCESS, 4},
     {"cuda visible devices", MP_CAUSE_OTHER_PROCESS, 1},
     {"nvidia smi", MP_CAUSE_OTHER_PROCESS, 1},
@@ -510,33 +662,28 @@ static const struct phrase phrases[] = {
      4}, /* other process */
 
     {"cuda context*", MP_CAUSE_CONTEXT, 5},
-    {"context* .. gpu 0", MP_CAUSE_CONTEXT, 4},
+    {"context* .. @", MP_CAUSE_CONTEXT, 4},
     {"context on", MP_CAUSE_CONTEXT, 3},
     {"extra memory", MP_CAUSE_CONTEXT, 2},
     {"extra process*", MP_CAUSE_CONTEXT, 3},
     {"additional process*", MP_CAUSE_CONTEXT, 4},
-    {"process* .. gpu0", MP_CAUSE_CONTEXT, 2},
-    {"process* .. gpu 0", MP_CAUSE_CONTEXT, 2},
-    {"multiple process* .. gpu 0", MP_CAUSE_CONTEXT, 4},
-    {"all process* .. gpu 0", MP_CAUSE_CONTEXT, 4},
-    {"rank* .. on gpu 0", MP_CAUSE_CONTEXT, 3},
-    {"rank* .. gpu0", MP_CAUSE_CONTEXT, 3},
-    {"rank* .. device 0", MP_CAUSE_CONTEXT, 3},
+    {"process* .. @", MP_CAUSE_CONTEXT, 2},
+    {"@ .. process*", MP_CAUSE_CONTEXT, 3},
+    {"multiple process* .. @", MP_CAUSE_CONTEXT, 4},
+    {"all process* .. @", MP_CAUSE_CONTEXT, 4},
+    {"rank* .. @", MP_CAUSE_CONTEXT, 3},
     {"rank 0 gpu", MP_CAUSE_CONTEXT, 2},
-    {"small part .. gpu 0", MP_CAUSE_CONTEXT, 4},
-    {"memory of gpu 0", MP_CAUSE_CONTEXT, 2},
+    {"small part .. @", MP_CAUSE_CONTEXT, 4},
+    {"memory of @", MP_CAUSE_CONTEXT, 2},
     {"to gpu 0", MP_CAUSE_CONTEXT, 3},
-    {"don't use gpu 0", MP_CAUSE_CONTEXT, 3},
-    {"gpu 0 always", MP_CAUSE_CONTEXT, 3},
-    {"gpu 0 .. other gpu*", MP_CAUSE_CONTEXT, 3},
-    {"gpu 0 out of memory", MP_CAUSE_CONTEXT, 3},
-    {"memory on gpu 0", MP_CAUSE_CONTEXT, 2},
-    {"memory on gpu0", MP_CAUSE_CONTEXT, 2},
-    {"space on gpu 0", MP_CAUSE_CONTEXT, 3},
-    {"space on gpu0", MP_CAUSE_CONTEXT, 3},
-    {"each .. on gpu 0", MP_CAUSE_CONTEXT, 3},
-    {"each .. on gpu0", MP_CAUSE_CONTEXT, 3},
-    {"memory .. first gpu", MP_CAUSE_CONTEXT, 2},
+    {"don't use @", MP_CAUSE_CONTEXT, 3},
+    {"@ always", MP_CAUSE_CONTEXT, 3},
+    {"@ .. other gpu*", MP_CAUSE_CONTEXT, 3},
+    {"@ .. more memory", MP_CAUSE_CONTEXT, 3},
+    {"@ out of memory", MP_CAUSE_CONTEXT, 3},
+    {"memory on @", MP_CAUSE_CONTEXT, 2},
+    {"space on @", MP_CAUSE_CONTEXT, 3},
+    {"each .. on @", MP_CAUSE_CONTEXT, 3},
     {"initializing cuda", MP_CAUSE_CONTEXT, 3},
     {"each worker", MP_CAUSE_CONTEXT, 2},
     {"per process", MP_CAUSE_CONTEXT, 1},
@@ -564,6 +711,10 @@ static const struct phrase phrases[] = {
     {"optimizer step", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"second iteration", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"second step", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"second .. batch", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"first .. batch .. second", MP_CAUSE_OPTIMIZER_STATE, 3},
+    {"first iteration*", MP_CAUSE_OPTIMIZER_STATE, 1},
+    {"first step", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"first optimizer", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"optimizer.step", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"adam .. memory", MP_CAUSE_OPTIMIZER_STATE, 2},
@@ -615,6 +766,14 @@ static const struct phrase phrases[] = {
     {"page file", MP_CAUSE_HOST_MEMORY, 4},
     {"pagefile", MP_CAUSE_HOST_MEMORY, 4},
     {"paging file", MP_CAUSE_HOST_MEMORY, 5},
+    {"num worker* .. 0", MP_CAUSE_HOST_MEMORY, 4}, /* each worker is a process with its libraries */
+    {"workers .. to 0", MP_CAUSE_HOST_MEMORY, 4},
+    {"insufficient ram", MP_CAUSE_HOST_MEMORY, 4},
+    {"unsufficient ram", MP_CAUSE_HOST_MEMORY, 4},
+    {"not enough ram", MP_CAUSE_HOST_MEMORY, 4},
+    {"reserved ram", MP_CAUSE_HOST_MEMORY, 2},
+    {"ram error", MP_CAUSE_HOST_MEMORY, 3},
+    {"error ram", MP_CAUSE_HOST_MEMORY, 3},
     {"winerror 1455", MP_CAUSE_HOST_MEMORY, 6}, /* the commit limit */
     {"error 1455", MP_CAUSE_HOST_MEMORY, 6},
     {"swap", MP_CAUSE_HOST_MEMORY, 3},
@@ -627,12 +786,17 @@ static const struct phrase phrases[] = {
     {"cpu memory", MP_CAUSE_HOST_MEMORY, 3},
     {"cpu oom", MP_CAUSE_HOST_MEMORY, 4},
     {"gb ram", MP_CAUSE_HOST_MEMORY, 1},
-    {"ram", MP_CAUSE_HOST_MEMORY, 2},
+    {"ram", MP_CAUSE_HOST_MEMORY, 1},
     {"gpu ram", MP_CAUSE_HOST_MEMORY, -2}, /* the card's */
     {"video ram", MP_CAUSE_HOST_MEMORY, -2},
     {"ram is full", MP_CAUSE_HOST_MEMORY, 3},
     {"cpu .. memory .. increas*", MP_CAUSE_HOST_MEMORY, 4},
     {"kill* by .. system", MP_CAUSE_HOST_MEMORY, 5},
+    {"kill* by os", MP_CAUSE_HOST_MEMORY, 5},
+    {"process is killed", MP_CAUSE_HOST_MEMORY, 3},
+    {"process was killed", MP_CAUSE_HOST_MEMORY, 3},
+    {"process gets killed", MP_CAUSE_HOST_MEMORY, 3},
+    {"system memory .. blow*", MP_CAUSE_HOST_MEMORY, 3},
     {"replay buffer", MP_CAUSE_HOST_MEMORY, 3}, /* kept in host memory */
     {"replaybuffer", MP_CAUSE_HOST_MEMORY, 3},
     {"replay memory", MP_CAUSE_HOST_MEMORY, 3},
@@ -705,11 +869,25 @@ static const char *const training_words[] = {"train*",
                                              "optimizer*",
                                              "\xE8\xAE\xAD\xE7\xBB\x83",
                                              "\xE5\xBE\xAE\xE8\xB0\x83"};
-static const char *const inference_words[] = {"inference", "generate", "sampling", "demo",
-                                              "webui",     "serving",  "txt2img"};
+static const char *const inference_words[] = {
+    "inference", "generate", "sampling", "demo",
+    "infer.*",   "infer.sh", "chat",     "\xE6\x8E\xA8\xE7\x90\x86",
+    "webui",     "serving",  "txt2img"};
 
-static const char *const picture_words[] = {"webui", "txt2img",   "img2img", "upscal*",   "hires*",
-                                            "vae",   "diffusion", "comfyui", "resolution"};
+static const char *const picture_words[] = {
+    "webui",     "txt2img", "img2img",    "upscal*",        "hires*",           "vae",
+    "diffusion", "comfyui", "resolution", "style transfer", "super resolution", "inpaint*",
+    "deblur*",   "denois*", "dehaz*"};
+
+static const char *const detection_words[] = {
+    "mask rcnn*",   "faster rcnn*",  "cascade rcnn*", "cascade mask*",  "mask r cnn",
+    "faster r cnn", "retinanet*",    "detectron*",    "mmdet*",         "bbox*",
+    "gt box*",      "bounding box*", "instance seg*", "object detect*", "yolo*",
+    "pv rcnn*",     "pvrcnn*",       "pcdet*",        "voxel*"};
+
+/* Inputs whose length differs from sample to sample. */
+static const char *const speech_words[] = {"asr",         "speech*", "utterance*", "audio*",
+                                           "librispeech", "espnet",  "icefall",    "wav2vec*"};
 
 static const char *const flat_words[] = {"deepspeed", "zero2", "zero3", "zero 2", "zero 3"};
 static const char *const full_words[] = {"full fine*",
@@ -718,6 +896,19 @@ static const char *const full_words[] = {"full fine*",
                                          "full",
                                          "\xE5\x85\xA8\xE5\x8F\x82",
                                          "\xE5\x85\xA8\xE9\x87\x8F"};
+static const char *const adapter_words[] = {"lora", "qlora", "peft", "adapter*",
+                                            "finetuning type: lora"};
+static const char *const batch_one_words[] = {
+    "batch size 1",  "batch size=1",    "batch size = 1",  "batch size of 1",
+    "batch size: 1", "batch size is 1", "batch size to 1", "batch size\": 1",
+    "batchsize=1",   "batchsize 1",     "batch=1",         "bs=1",
+    "bs 1",          "batch of 1"};
+static const char *const batch_one_fits_words[] = {
+    "work* .. batch size 1",    "work* .. batch size of 1",
+    "success* .. batch size 1", "success* .. batch size of 1",
+    "batch size 1 .. work*",    "batch size of 1 .. work*",
+    "batch size 1 but",         "only .. batch size 1",
+    "only .. batch size of 1",  "batch size=1 .. work*"};
 /* Behind a number: cards of a machine. */
 static const char *const count_words[] = {
     "x a100", "xa100",  "*a100",  "* a100", "x h100", "xh100", "*h100",  "x a800",
@@ -759,6 +950,26 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '-' || c == '_';
 }
 
+/* How many bytes of the text name the first card; 0: none does. */
+static size_t first_card_length(const char *at, const char *end)
+{
+    static const char *const names[] = {"gpu 0",    "gpu0",      "gpu:0",       "gpu #0",
+                                        "gpu id 0", "cuda:0",    "cuda 0",      "device 0",
+                                        "card 0",   "first gpu", "the 1st gpu", "gpu id=0"};
+    for (size_t i = 0; i < MP_ARRAY_LEN(names); i++) {
+        const size_t n = strlen(names[i]);
+        size_t k = 0;
+        while (k < n && at + k < end &&
+               (at[k] == names[i][k] || (names[i][k] == ' ' && is_space(at[k])))) {
+            k++;
+        }
+        if (k == n) {
+            return n;
+        }
+    }
+    return 0;
+}
+
 /* Where the phrase that begins at `at` ends; NULL when it is not there. The end of a word must be
  * the end of a word of the text unless `*` follows. */
 static const char *match_end(const char *at, const char *end, const char *words)
@@ -782,6 +993,14 @@ static const char *match_end(const char *at, const char *end, const char *words)
             if (at == begin) {
                 return NULL;
             }
+            words++;
+            word = true;
+        } else if (words[0] == '@') {
+            const size_t n = first_card_length(at, end);
+            if (n == 0) {
+                return NULL;
+            }
+            at += n;
             words++;
             word = true;
         } else if (strncmp(words, " .. ", 4) == 0) {
@@ -912,6 +1131,8 @@ static void mask_library_frames(struct window *w)
         for (size_t i = 0; i < MP_ARRAY_LEN(marks) && n < 600; i++) {
             frame = frame || mp_doctor_find(w->text + begin, n, marks[i]) != NULL;
         }
+        /* a library may be named in an error's own sentence, too */
+        frame = frame && mp_doctor_find(w->text + begin, n, ".py") != NULL;
         if (frame) {
             left = 2;
         }
@@ -1025,12 +1246,13 @@ static size_t line_in_window(const struct window *w, const struct mp_doctor_text
 static size_t find_phrase(const char *text, size_t length, const char *words)
 {
     const char *const end = text + length;
+    const bool any = words[0] == '@';
     for (const char *at = text; at < end; at++) {
-        at = memchr(at, words[0], (size_t)(end - at));
+        at = any ? at : memchr(at, words[0], (size_t)(end - at));
         if (at == NULL) {
             break;
         }
-        const bool begins = at == text || !is_letter(at[-1]) || !is_letter(words[0]);
+        const bool begins = at == text || !is_letter(at[-1]) || (!any && !is_letter(words[0]));
         if (begins && match(at, end, words)) {
             return (size_t)(at - text);
         }
@@ -1046,6 +1268,73 @@ static bool any_phrase(const struct window *w, const char *const *words, size_t 
         }
     }
     return false;
+}
+
+static size_t number_at(const struct window *w, size_t at, unsigned *value)
+{
+    size_t n = 0;
+    *value = 0;
+    while (at + n < w->length && n < 6 && w->prose[at + n] >= '0' && w->prose[at + n] <= '9') {
+        *value = *value * 10 + (unsigned)(w->prose[at + n++] - '0');
+    }
+    return n;
+}
+
+/* "1440x2560", "1024 * 1024": where the text gives the size of a picture; w->length when it does
+ * not. */
+static size_t picture_size(const struct window *w)
+{
+    for (size_t i = 0; i < w->length; i++) {
+        unsigned height, width;
+        if (i > 0 && is_letter(w->prose[i - 1])) {
+            continue;
+        }
+        size_t at = i + number_at(w, i, &height);
+        if (height < LEAST_SIDE || height > MOST_SIDE) {
+            continue;
+        }
+        at += at < w->length && w->prose[at] == ' ';
+        const size_t sign = at;
+        at += at < w->length && (w->prose[at] == 'x' || w->prose[at] == '*');
+        at += at + 1 < w->length && w->prose[at] == '\xC3' && w->prose[at + 1] == '\x97' ? 2 : 0;
+        if (at == sign) {
+            continue;
+        }
+        at += at < w->length && w->prose[at] == ' ';
+        at += number_at(w, at, &width);
+        if (width >= LEAST_SIDE && width <= MOST_SIDE &&
+            (at == w->length || !is_letter(w->prose[at]))) {
+            return i;
+        }
+    }
+    return w->length;
+}
+
+/* "batch_size=32", "--batch-size 64": where the text sets a large batch; w->length when it does not.
+ */
+static size_t large_batch(const struct window *w)
+{
+    static const char *const names[] = {"batch size", "batch", "batchsize", "bs"};
+    const char *const end = w->text + w->length;
+    for (size_t i = 1; i < w->length; i++) {
+        if (w->text[i] != 'b' || is_letter(w->text[i - 1])) {
+            continue;
+        }
+        for (size_t k = 0; k < MP_ARRAY_LEN(names); k++) {
+            const char *at = match_end(w->text + i, end, names[k]);
+            while (at != NULL && at < end && strchr(" =:\"'", *at) != NULL && *at != '\0') {
+                at++;
+            }
+            unsigned value = 0;
+            while (at != NULL && at < end && *at >= '0' && *at <= '9' && value < 100000) {
+                value = value * 10 + (unsigned)(*at++ - '0');
+            }
+            if (value >= LARGE_BATCH && at < end && *at != '/' && *at != '.') {
+                return i;
+            }
+        }
+    }
+    return w->length;
 }
 
 /* "llama-7b", "13B", "1.3b": the largest size named that a model can have. "gb" and hexadecimal
@@ -1163,8 +1452,13 @@ void mp_evidence_words(struct mp_doctor_case *c)
     c->training = any_phrase(&w, training_words, MP_ARRAY_LEN(training_words));
     c->inference = !c->training && any_phrase(&w, inference_words, MP_ARRAY_LEN(inference_words));
     c->pictures = any_phrase(&w, picture_words, MP_ARRAY_LEN(picture_words));
+    c->detection = any_phrase(&w, detection_words, MP_ARRAY_LEN(detection_words));
+    c->speech = any_phrase(&w, speech_words, MP_ARRAY_LEN(speech_words));
     c->flat_buffers = any_phrase(&w, flat_words, MP_ARRAY_LEN(flat_words));
     c->full = any_phrase(&w, full_words, MP_ARRAY_LEN(full_words));
+    c->adapters = any_phrase(&w, adapter_words, MP_ARRAY_LEN(adapter_words));
+    c->batch_one = any_phrase(&w, batch_one_words, MP_ARRAY_LEN(batch_one_words)) &&
+                   !any_phrase(&w, batch_one_fits_words, MP_ARRAY_LEN(batch_one_fits_words));
     c->n_cards = number_of_cards(&w);
     c->bytes_per_weight = any_phrase(&w, four_bit_words, MP_ARRAY_LEN(four_bit_words))     ? 0.5
                           : any_phrase(&w, eight_bit_words, MP_ARRAY_LEN(eight_bit_words)) ? 1
@@ -1176,4 +1470,15 @@ void mp_evidence_words(struct mp_doctor_case *c)
     }
     collect(c, &w, w.text, code_phrases, MP_ARRAY_LEN(code_phrases), collected);
     collect(c, &w, w.prose, phrases, MP_ARRAY_LEN(phrases), collected);
+    const size_t batch = large_batch(&w);
+    if (batch < w.length && !c->batch_one && collected[MP_CAUSE_ACTIVATIONS] < 3) {
+        mp_evidence_add(c, MP_CAUSE_ACTIVATIONS, MP_EVIDENCE_WORD, 2,
+                        line_in_window(&w, &c->text, batch), "the text sets a large batch");
+    }
+    const size_t size = picture_size(&w);
+    if (size < w.length && c->n_params_1e9 <= 0) {
+        c->pictures = true;
+        mp_evidence_add(c, MP_CAUSE_ACTIVATIONS, MP_EVIDENCE_WORD, 2,
+                        line_in_window(&w, &c->text, size), "the text gives the size of a picture");
+    }
 }

@@ -136,7 +136,49 @@ static const struct {
      OLD("11.17 GiB", "10.60 GiB", "0.50 MiB", "10.70 GiB"), MP_CAUSE_ACTIVATIONS},
     {"no out-of-memory text at all", "loss 0.31", MP_CAUSE_UNKNOWN},
     {"nothing but that it trains", "CUDA out of memory when I train it", MP_CAUSE_ACTIVATIONS},
-    {"nothing but that it serves", "CUDA out of memory in inference", MP_CAUSE_MODEL_TOO_LARGE},
+    {"nothing but that it serves", "CUDA out of memory in inference", MP_CAUSE_ACTIVATIONS},
+    {"a small request of a job that serves",
+     "CUDA out of memory in inference. Tried to allocate 20.00 MiB (GPU 0; 6.00 GiB total "
+     "capacity; 5.10 GiB already allocated; 0 bytes free; 5.12 GiB reserved in total by PyTorch)",
+     MP_CAUSE_MODEL_TOO_LARGE},
+    {"a large request of a job that serves",
+     "CUDA out of memory in inference. Tried to allocate 1.20 GiB (GPU 0; 6.00 GiB total "
+     "capacity; 4.60 GiB already allocated; 0 bytes free; 4.62 GiB reserved in total by PyTorch)",
+     MP_CAUSE_ACTIVATIONS},
+    {"one request as large as all weights",
+     "I finetune a 7B model: CUDA out of memory. Tried to allocate 25.10 GiB (GPU 0; 79.15 GiB "
+     "total capacity; 52.00 GiB already allocated; 20.00 GiB free; 52.60 GiB reserved in total by "
+     "PyTorch)",
+     MP_CAUSE_OPTIMIZER_STATE},
+    {"pieces that would barely have been enough",
+     "I train with batch_size=64. CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.76 GiB "
+     "total capacity; 7.60 GiB already allocated; 0.10 GiB free; 9.60 GiB reserved in total by "
+     "PyTorch)",
+     MP_CAUSE_ACTIVATIONS},
+    {"the size of a picture", "It fails with images of 1920x1080: CUDA out of memory.",
+     MP_CAUSE_ACTIVATIONS},
+    {"a driver's error before any step",
+     "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    "
+     "x = torch.zeros(2).cuda()\nRuntimeError: CUDA error: out of memory",
+     MP_CAUSE_OTHER_PROCESS},
+    {"frames without a heading, behind the message",
+     "RuntimeError: CUDA out of memory.\n  File \"t.py\", line 3, in main\n    "
+     "trainer.fit(x)\n  File \"/x/torch/optim/adam.py\", line 90, in step\n    "
+     "state['exp_avg'] = torch.zeros_like(p)\n",
+     MP_CAUSE_OPTIMIZER_STATE},
+    {"the runtime's own frames, innermost first",
+     "RuntimeError: CUDA out of memory.\nframe #0: c10::Error::Error\nframe #1: "
+     "at::native::log_softmax\nframe #2: conv2d\nframe #3: main\n",
+     MP_CAUSE_LOGITS},
+    {"the log's last line before the traceback",
+     "Epoch 1: loss 0.2\nRunning Evaluation\nTraceback (most recent call last):\n  File "
+     "\"t.py\", line 9, in <module>\n    main()\nRuntimeError: CUDA out of memory.",
+     MP_CAUSE_EVALUATION},
+    {"a replay buffer on the card",
+     "The agent has a replay buffer. CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 "
+     "GiB total capacity; 9.80 GiB already allocated; 1.00 MiB free; 9.90 GiB reserved in total by "
+     "PyTorch)",
+     MP_CAUSE_LEAK},
     {"full but for a context, on a small card", OLD("4.00 GiB", "2.88 GiB", "0.60 MiB", "2.95 GiB"),
      MP_CAUSE_ACTIVATIONS},
     {"Python's own error", "    x = np.empty(shape)\nMemoryError", MP_CAUSE_HOST_MEMORY},
@@ -268,6 +310,17 @@ START_TEST(context_lines_of_boxed_tracebacks_are_passed_over)
 }
 END_TEST
 
+START_TEST(what_is_merely_common_gives_way)
+{
+    struct diagnosis d;
+    diagnose(&d, "CUDA out of memory when I train it");
+    ck_assert_int_eq(score_of(&d, MP_CAUSE_ACTIVATIONS), 2);
+    mp_evidence_drop_common(d.c);
+    ck_assert_int_eq(score_of(&d, MP_CAUSE_ACTIVATIONS), 0);
+    mp_arena_release(&d.arena);
+}
+END_TEST
+
 /* A case from bytes, of which the request is the second line. */
 static void check_unwrapped(const char *name, const char *bytes, size_t n)
 {
@@ -313,6 +366,19 @@ static const struct {
 START_TEST(wrappings_are_undone)
 {
     check_unwrapped(wrapped[_i].name, wrapped[_i].text, strlen(wrapped[_i].text));
+}
+END_TEST
+
+START_TEST(of_several_messages_the_first_complete_one_is_taken)
+{
+    struct diagnosis d;
+    diagnose(&d, "CUDA out of memory. Tried to allocate 9.00 GiB\n" /* a title */
+             OLD("23.70 GiB", "22.00 GiB", "1.54 MiB",
+                 "22.47 GiB") "\n" OLD("11.17 GiB", "10.60 GiB", "0.50 MiB", "10.70 GiB") "\n");
+    ck_assert_uint_eq(d.c->message.line, 1);
+    ck_assert_uint_eq(d.c->message.n_found, 3);
+    ck_assert_uint_eq(d.c->message.requested.bytes, 20 * MP_MIB);
+    mp_arena_release(&d.arena);
 }
 END_TEST
 
@@ -484,8 +550,10 @@ Suite *suite_doctor_causes(void)
     tcase_add_test(tcase, the_hint_in_every_message_is_no_evidence);
     tcase_add_test(tcase, settings_and_library_code_are_no_words_of_the_reporter);
     tcase_add_test(tcase, context_lines_of_boxed_tracebacks_are_passed_over);
+    tcase_add_test(tcase, what_is_merely_common_gives_way);
     tcase_add_loop_test(tcase, utf_16_of_either_order_is_undone, 0, 2);
     tcase_add_loop_test(tcase, wrappings_are_undone, 0, (int)MP_ARRAY_LEN(wrapped));
+    tcase_add_test(tcase, of_several_messages_the_first_complete_one_is_taken);
     tcase_add_test(tcase, words_of_one_cause_are_capped);
     tcase_add_test(tcase, a_summary_alone_is_read);
     tcase_add_test(tcase, nvidia_smi_rows_are_read);
