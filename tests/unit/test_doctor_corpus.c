@@ -8,8 +8,8 @@
 
 #include "suites.h"
 
-#define FOLDER "tests/data/oom"
-#define REPORTS_MOST 600
+#define FOLDER       "tests/data/oom"
+#define REPORTS_MOST 1200
 
 struct report {
     char name[128];
