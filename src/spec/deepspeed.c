@@ -2,9 +2,47 @@
 /* Reads ds_config.json with the defaults of DeepSpeed 0.19 (deepspeed/runtime/zero/config.py). */
 #include "spec/deepspeed.h"
 
+#include "base/units.h"
 #include "spec/problems.h"
 
 #define COUNT_MAX INT64_C(1000000000000000)
+
+/* The end of the comment that begins here; `at` itself if none does. */
+static size_t end_of_comment(const char *text, size_t at, size_t length)
+{
+    const bool block = at + 1 < length && text[at] == '/' && text[at + 1] == '*';
+    const bool line = text[at] == '#' || (at + 1 < length && text[at] == '/' && text[at + 1] == '/');
+    if (line)
+        while (at < length && text[at] != '\n')
+            at++;
+    for (size_t i = at + 2; block && i + 1 < length; i++)
+        if (text[i] == '*' && text[i + 1] == '/')
+            return i + 2;
+    return at;
+}
+
+void mp_deepspeed_plain_json(char *text, size_t length)
+{
+    size_t comma = length; /* the last comma, if nothing but space has followed it */
+    bool quoted = false;
+    for (size_t i = 0; i < length; i++) {
+        const size_t end = quoted ? i : end_of_comment(text, i, length);
+        for (; i < end; i++)
+            text[i] = text[i] == '\n' ? '\n' : ' ';
+        if (i == length)
+            break;
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted && text[i] == '\\')
+            i++;
+        else if (!quoted && (text[i] == '}' || text[i] == ']') && comma < length)
+            text[comma] = ' ';
+        if (!quoted && text[i] == ',')
+            comma = i;
+        else if (i < length && strchr(" \t\r\n", text[i]) == NULL)
+            comma = length;
+    }
+}
 
 void mp_deepspeed_options_init(struct mp_deepspeed_options *o, int stage)
 {
@@ -12,6 +50,7 @@ void mp_deepspeed_options_init(struct mp_deepspeed_options *o, int stage)
         .stage = stage,
         .overlap_comm = stage == 3,
         .contiguous_gradients = true,
+        .memory_efficient_linear = true,
         .reduce_bucket_size = 500000000,
         .allgather_bucket_size = 500000000,
         .prefetch_bucket_size = 50000000,
@@ -112,6 +151,8 @@ static void read_zero(struct mp_deepspeed_options *o, struct mp_problems *proble
     read_switch(problems, zero, "overlap_comm", "zero_optimization.overlap_comm", &o->overlap_comm);
     read_switch(problems, zero, "contiguous_gradients", "zero_optimization.contiguous_gradients",
                 &o->contiguous_gradients);
+    read_switch(problems, zero, "memory_efficient_linear", "zero_optimization.memory_efficient_linear",
+                &o->memory_efficient_linear);
     o->offload_optimizer = is_offloaded(problems, zero, "offload_optimizer");
     o->offload_param = is_offloaded(problems, zero, "offload_param");
     /* as it was written before 0.3.16 */
@@ -179,20 +220,69 @@ static enum memplan_status refuse_other_parallelism(const char *origin,
     return MEMPLAN_STATUS_OK;
 }
 
+/* What DeepSpeed knows: it refuses other members of zero_optimization, and passes over others beside it (runtime/zero/config.py). */
+static const char *const zero_keys[] = {
+    "stage", "contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "use_multi_rank_bucket_allreduce", "allgather_partitions",
+    "allgather_bucket_size", "overlap_comm", "compute_grad_norm", "load_from_fp32_weights", "elastic_checkpoint", "offload_param",
+    "offload_optimizer", "zenflow", "sub_group_size", "cpu_offload_param", "cpu_offload_use_pin_memory", "cpu_offload",
+    "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_model_persistence_threshold",
+    "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_gather_16bit_weights_on_model_save",
+    "stage3_gather_fp16_weights_on_model_save", "stage3_module_granularity_threshold", "stage3_use_all_reduce_for_fetch_params",
+    "stage3_allgather_sequential", "ignore_unused_parameters", "legacy_stage1", "round_robin_gradients", "parameter_alignment",
+    "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients",
+    "mics_shard_size", "mics_hierarchical_params_gather", "memory_efficient_linear", "pipeline_loading_checkpoint",
+    "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks", "save_muon_momentum_buffer_in_memory", "leaf_module"};
+static const char *const top_keys[] = {"zero_optimization", "optimizer", "train_batch_size", "train_micro_batch_size_per_gpu",
+                                       "gradient_accumulation_steps", "gradient_clipping", "tensor_parallel",
+                                       "sequence_parallel_size"};
+
+static bool is_known(const char *key, const char *const *known, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(key, known[i]) == 0)
+            return true;
+    return false;
+}
+
+static void check_keys(struct mp_problems *problems, const struct mp_value *config, const struct mp_value *zero)
+{
+    for (size_t i = 0; zero != NULL && i < zero->as.object.length; i++) {
+        const struct mp_member *const member = &zero->as.object.members[i];
+        const char *const meant = mp_closest(member->key, zero_keys, MP_ARRAY_LEN(zero_keys));
+        if (!is_known(member->key, zero_keys, MP_ARRAY_LEN(zero_keys)))
+            mp_problems_add(problems, member->value, "zero_optimization", "unknown key '%.60s', %s%s%s", member->key,
+                            meant != NULL ? "did you mean '" : "DeepSpeed refuses it too; leave it out", meant != NULL ? meant : "",
+                            meant != NULL ? "'?" : "");
+    }
+    for (size_t i = 0; i < config->as.object.length; i++) { /* only what is nearly one of those that matter */
+        const struct mp_member *const member = &config->as.object.members[i];
+        const char *const meant = mp_closest(member->key, top_keys, MP_ARRAY_LEN(top_keys));
+        if (meant != NULL && strcmp(meant, member->key) != 0)
+            mp_problems_add_unknown(problems, member, "", top_keys, MP_ARRAY_LEN(top_keys));
+    }
+}
+
 /* What changes memory, and how is not known here. */
 static enum memplan_status refuse(const char *origin, const struct mp_value *zero,
                                   struct memplan_error *err)
 {
-    static const char *const switches[] = {"zero_quantized_weights", "zero_quantized_gradients",
-                                           "round_robin_gradients", "parameter_alignment"};
+    static const struct {
+        const char *key;
+        bool refused;
+    } switches[] = {{"zero_quantized_weights", true},         {"zero_quantized_gradients", true},
+                    {"round_robin_gradients", true},          {"parameter_alignment", true},
+                    {"reduce_scatter", false},                {"stage3_use_all_reduce_for_fetch_params", true},
+                    {"stage3_allgather_sequential", true},    {"zero_quantized_nontrainable_weights", true}};
     const struct mp_value *const hpz = mp_value_get(zero, "zero_hpz_partition_size");
     for (size_t i = 0; i < MP_ARRAY_LEN(switches); i++) {
-        const struct mp_value *const value = mp_value_get(zero, switches[i]);
-        if (value != NULL && value->kind == MP_BOOLEAN && value->as.boolean)
+        const struct mp_value *const value = mp_value_get(zero, switches[i].key);
+        if (value != NULL && value->kind == MP_BOOLEAN && value->as.boolean == switches[i].refused)
             return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED,
-                                "%s: zero_optimization.%s: not supported; leave it out", origin,
-                                switches[i]);
+                                "%s: zero_optimization.%s: %snot supported; leave it out", origin,
+                                switches[i].key, switches[i].refused ? "" : "false is ");
     }
+    if (is_given(mp_value_get(zero, "zenflow")))
+        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.zenflow: not supported; leave it out", origin);
     if (hpz != NULL && hpz->kind == MP_INT && hpz->as.integer > 1)
         return mp_error_set(
             err, MEMPLAN_STATUS_UNSUPPORTED,
@@ -215,6 +305,7 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
     read_stage(o, &problems, zero);
     if (zero != NULL)
         read_zero(o, &problems, zero);
+    check_keys(&problems, config, zero);
     read_optimizer(o, &problems, config);
     const struct mp_value *const bf16 = object(
         &problems, config, mp_value_get(config, "bf16") != NULL ? "bf16" : "bfloat16");
@@ -223,6 +314,8 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
         read_switch(&problems, bf16, "enabled", "bf16.enabled", &o->half_bf16);
     if (fp16 != NULL)
         read_switch(&problems, fp16, "enabled", "fp16.enabled", &o->half_fp16);
+    o->auto_half = (bf16 != NULL && is_auto(mp_value_get(bf16, "enabled"))) ||
+                   (fp16 != NULL && is_auto(mp_value_get(fp16, "enabled")));
     read_count(&problems, config, "train_micro_batch_size_per_gpu",
                "train_micro_batch_size_per_gpu", &o->micro_batch);
     read_count(&problems, config, "gradient_accumulation_steps", "gradient_accumulation_steps",

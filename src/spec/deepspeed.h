@@ -15,7 +15,9 @@
 struct mp_deepspeed_options {
     int stage; /* 0 when no configuration was given */
     bool overlap_comm, contiguous_gradients, offload_optimizer, offload_param;
+    bool memory_efficient_linear; /* stage 3: a function of DeepSpeed's own in place of F.linear */
     bool half_bf16, half_fp16; /* bf16.enabled, fp16.enabled */
+    bool auto_half;            /* one of them is "auto" */
     bool torch_adam;           /* optimizer.params.torch_adam: else DeepSpeed's own fused kernel */
     bool has_optimizer;
     int64_t reduce_bucket_size, allgather_bucket_size, prefetch_bucket_size; /* elements */
@@ -24,6 +26,12 @@ struct mp_deepspeed_options {
     bool auto_reduce_bucket, auto_prefetch_bucket, auto_persistence;
     double gradient_clipping;
 };
+
+/**
+ * The text of a ds_config.json as JSON: DeepSpeed reads Hjson, so that files have comments and commas before a closing bracket. They
+ * become spaces, in place, and lines keep their numbers.
+ */
+void mp_deepspeed_plain_json(char *text, size_t length);
 
 /** Defaults of a stage. */
 void mp_deepspeed_options_init(struct mp_deepspeed_options *options, int stage);

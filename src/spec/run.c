@@ -539,9 +539,11 @@ static void read_deepspeed(struct reader *r, const struct mp_value *value)
     r->run->deepspeed_value = value;
     if (value->kind == MP_STRING) {
         path = value->as.string.text;
-        config = mp_spec_read_file(path, &text, &own) == MEMPLAN_STATUS_OK
-                     ? mp_json_parse(r->arena, path, mp_strbuf_text(&text), text.len, &own)
-                     : NULL;
+        config = NULL;
+        if (mp_spec_read_file(path, &text, &own) == MEMPLAN_STATUS_OK) {
+            mp_deepspeed_plain_json(text.data, text.len);
+            config = mp_json_parse(r->arena, path, mp_strbuf_text(&text), text.len, &own);
+        }
     }
     if (config != NULL)
         (void)mp_deepspeed_options_read(&r->run->deepspeed, path, config, &own);
@@ -1102,6 +1104,9 @@ static void join_deepspeed(struct reader *r)
     const int64_t hidden = mp_model_integer(run->model, "hidden_size|n_embd|d_model");
     if (hidden > 0)
         mp_deepspeed_options_fill(o, hidden);
+    if (!mp_run_is_given(run, MP_KEY_PRECISION) && o->auto_half && !o->half_fp16 && !o->half_bf16)
+        mp_problems_add(&r->problems, NULL, "precision",
+                        "\"auto\" in the deepspeed file is for the Trainer to fill in; give fp32, bf16 or fp16");
     if (!mp_run_is_given(run, MP_KEY_PRECISION))
         run->precision = o->half_fp16   ? MP_PRECISION_FP16
                          : o->half_bf16 ? MP_PRECISION_BF16
@@ -1110,11 +1115,39 @@ static void join_deepspeed(struct reader *r)
         run->optimizer = o->torch_adam ? MP_OPTIMIZER_ADAMW_FOREACH : MP_OPTIMIZER_ADAMW_FUSED;
 }
 
+/* Options of one kind of data parallelism, given for another or for none: they would change nothing. */
+static void refuse_idle_options(const struct mp_run_source *source, struct reader *r)
+{
+    const struct mp_run *const run = r->run;
+    const struct {
+        enum mp_run_key key;
+        bool idle;
+        const char *kinds;
+    } options[] = {
+        {MP_KEY_DDP, run->parallel != MP_PARALLEL_DDP && run->parallel != MP_PARALLEL_ZERO1, "ddp or zero1"},
+        {MP_KEY_FSDP, run->parallel != MP_PARALLEL_FSDP2, "fsdp2"},
+        {MP_KEY_COLLECTIVES, run->parallel == MP_PARALLEL_NONE && run->no_collectives, "given"},
+    };
+    for (size_t i = 0; i < MP_ARRAY_LEN(options); i++) {
+        const enum mp_run_key key = options[i].key;
+        const struct mp_value *const value = source->values[key];
+        const bool empty = value == NULL || value->kind == MP_NULL || (value->kind == MP_OBJECT && value->as.object.length == 0);
+        if (!options[i].idle || empty || !mp_run_is_given(run, key))
+            continue;
+        (void)locate(source, r, key);
+        mp_problems_add(&r->problems, value, label(r, key),
+                        "only with data_parallel%s%s, not \"%s\"; set that, or leave this out",
+                        strcmp(options[i].kinds, "given") == 0 ? "" : ": ",
+                        strcmp(options[i].kinds, "given") == 0 ? "" : options[i].kinds, mp_parallel_text(run->parallel));
+    }
+}
+
 /* Ranks, hosts, and who shares what. */
 static void check_parallel(const struct mp_run_source *source, struct reader *r)
 {
     struct mp_run *const run = r->run;
     join_deepspeed(r);
+    refuse_idle_options(source, r);
     if (!mp_run_is_given(run, MP_KEY_GPUS_PER_NODE))
         run->gpus_per_node = MP_MIN(run->world, GPUS_PER_NODE_DEFAULT);
     const struct mp_value *at = locate(source, r, MP_KEY_WORLD);

@@ -569,6 +569,14 @@ static const struct {
      "tensor_parallel.autotp_size: not here yet", 0, 0, false},
     {"{\"zero_optimization\": {\"stage\": 3}, \"sequence_parallel_size\": 2}",
      "sequence_parallel_size: not here yet", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"reduce_bucketsize\": 5}}", "did you mean 'reduce_bucket_size'", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"nonsense\": 5}}", "DeepSpeed refuses it too", 0, 0, false},
+    {"{\"zero_optimisation\": {\"stage\": 2}}", "did you mean 'zero_optimization'", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"reduce_scatter\": false}}", "reduce_scatter: false is not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2, \"zenflow\": {}}}", "zenflow: not supported", 0, 0, false},
+    {"{ // ours, \"really\"\n\"zero_optimization\": {\"stage\": 3, # three\n\"overlap_comm\": false,}, /* \"aio\": {},\n */"
+     " \"aio\": {}, \"url\": \"http://x/#y,}\",\n}",
+     NULL, 3, 500000000, false},
     {"{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}, \"bfloat16\": {\"enabled\": "
      "true}, \"tensor_parallel\": {\"autotp_size\": 1}}",
      NULL, 2, 500000000, false},
@@ -579,10 +587,12 @@ START_TEST(reads_deepspeed_configurations)
     struct mp_arena arena;
     struct memplan_error err = {0};
     struct mp_deepspeed_options o;
-    const char *const text = configs[_i].config;
+    char text[512];
     mp_arena_init(&arena);
+    (void)snprintf(text, sizeof text, "%s", configs[_i].config);
+    mp_deepspeed_plain_json(text, strlen(text));
     const struct mp_value *value = mp_json_parse(&arena, "ds.json", text, strlen(text), &err);
-    ck_assert_ptr_nonnull(value);
+    ck_assert_msg(value != NULL, "%s: %s", text, err.text);
     const enum memplan_status status = mp_deepspeed_options_read(&o, "ds.json", value, &err);
     if (configs[_i].problem != NULL) {
         ck_assert_msg(status != MEMPLAN_STATUS_OK, "%s is accepted", text);
@@ -1065,6 +1075,11 @@ static const struct {
     {", \"data_parallel\": \"deepspeed-zero1\", \"deepspeed\": {\"zero_optimization\": {\"stage\": "
      "2}}",
      "is not stage 2"},
+    {", \"ddp\": {\"static_graph\": true}", "ddp: only with data_parallel: ddp or zero1, not \"none\"; set that, or leave this out"},
+    {", \"data_parallel\": \"fsdp2\", \"ddp\": {\"no_sync\": true}", "ddp: only with data_parallel: ddp or zero1, not \"fsdp2\""},
+    {", \"data_parallel\": \"ddp\", \"fsdp\": {\"offload\": true}", "fsdp: only with data_parallel: fsdp2, not \"ddp\""},
+    {", \"fsdp\": {\"offload\": false}", "fsdp: only with data_parallel: fsdp2"},
+    {", \"collectives\": \"none\"", "collectives: only with data_parallel, not \"none\""},
     {", \"tensor_parallel\": 2", "tensor_parallel: not here yet; ranks share the work by data_parallel only"},
     {", \"pipeline_parallel\": 2", "pipeline_parallel: not here yet"},
     {", \"context_parallel\": 2", "context_parallel: not here yet"},
