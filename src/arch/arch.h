@@ -11,6 +11,7 @@
 #define MP_ARCH_H
 
 #include "shadow/checkpoint.h"
+#include "shadow/module.h"
 #include "spec/run.h"
 
 /* ---- a model that was built ---- */
@@ -169,6 +170,8 @@ enum mp_activation mp_config_activation(struct mp_config *c, const char *key,
                                         enum mp_activation fallback);
 struct mp_tensor *mp_activate(struct mp_runtime *rt, enum mp_activation activation,
                               struct mp_tensor *x);
+/** nn.Dropout, where dropout is a module and not a function. */
+struct mp_tensor *mp_apply_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p);
 
 /* Two projections with an activation between, then dropout: most plain feed-forward modules. */
 struct mp_mlp {

@@ -180,6 +180,7 @@ static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net, 
     struct mp_tensor *ids = NULL, *type_ids = NULL, *words = NULL, *types = NULL, *sum = NULL, *positions_embedded = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt);
     mp_let(&f, &ids, position_ids(rt, c, m, in));
     mp_let(&f, &type_ids, token_type_ids(rt, c, in));
     mp_let(&f, &words, mp_embed_tokens(rt, net, in->input_ids, m->words));
@@ -188,7 +189,7 @@ static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net, 
     mp_let(&f, &positions_embedded, mp_embedding(rt, ids, m->positions));
     mp_let(&f, &sum, mp_add(rt, sum, positions_embedded));
     mp_let(&f, &sum, mp_apply_norm(rt, sum, &m->norm));
-    mp_let(&f, &sum, mp_dropout(rt, sum, c->dropout_hidden));
+    mp_let(&f, &sum, mp_container_end(rt, mp_apply_dropout(rt, sum, c->dropout_hidden)));
     return mp_leave(&f, sum);
 }
 
@@ -218,7 +219,7 @@ static struct mp_tensor *output(struct mp_runtime *rt, const struct config *c, c
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden, &input);
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, dense));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_hidden));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, c->dropout_hidden));
     mp_let(&f, &hidden, mp_apply_norm(rt, mp_add(rt, hidden, input), norm));
     return mp_leave(&f, hidden);
 }
@@ -330,8 +331,9 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     struct mp_tensor *sequence = NULL, *scores = NULL, *loss = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &sequence, body(rt, net, in));
-    mp_let(&f, &scores, predictions(rt, net, sequence));
+    mp_let(&f, &sequence, mp_container_end(rt, body(rt, net, in)));
+    mp_container_begin(rt); /* the head's own wrapper */
+    mp_let(&f, &scores, mp_container_end(rt, predictions(rt, net, sequence)));
     struct mp_tensor *rows = mp_view(rt, scores, MP_SHAPE(-1, c->vocabulary));
     struct mp_tensor *targets = mp_view(rt, in->labels, MP_SHAPE(-1));
     mp_let(&f, &loss, mp_cross_entropy(rt, rows, targets));

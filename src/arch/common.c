@@ -117,7 +117,7 @@ struct mp_norm_layer mp_rms_norm_new(struct mp_runtime *rt, struct mp_net *net, 
 }
 
 /* transformers' Conv1D: its weight lies the other way round, and it flattens by itself */
-static struct mp_tensor *conv1d(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+static struct mp_tensor *conv1d_forward(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
 {
     struct mp_shape shape = x->shape;
     struct mp_frame f;
@@ -126,6 +126,13 @@ static struct mp_tensor *conv1d(struct mp_runtime *rt, struct mp_tensor *x, cons
     mp_let(&f, &x, mp_addmm(rt, layer->bias, mp_view(rt, x, MP_SHAPE(-1, mp_dim(x, -1))), layer->weight));
     mp_let(&f, &x, mp_view(rt, x, shape));
     return mp_leave(&f, x);
+}
+
+static struct mp_tensor *conv1d(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
+{
+    struct mp_module_call call;
+    x = mp_module_begin(rt, &call, MP_MODULE_LINEAR, layer->weight, layer->bias, x);
+    return mp_module_end(rt, &call, conv1d_forward(rt, x, layer));
 }
 
 static struct mp_tensor *apply_base(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_linear_layer *layer)
@@ -142,8 +149,11 @@ struct mp_tensor *mp_apply_linear(struct mp_runtime *rt, struct mp_tensor *x, co
 
 struct mp_tensor *mp_apply_norm(struct mp_runtime *rt, struct mp_tensor *x, const struct mp_norm_layer *layer)
 {
-    if (layer->bias)
-        return mp_layer_norm(rt, x, layer->weight, layer->bias);
+    if (layer->bias) {
+        struct mp_module_call call;
+        x = mp_module_begin(rt, &call, MP_MODULE_NORM, layer->weight, layer->bias, x);
+        return mp_module_end(rt, &call, mp_layer_norm(rt, x, layer->weight, layer->bias));
+    }
     return layer->offset ? mp_gemma_norm(rt, x, layer->weight) : mp_rms_norm(rt, x, layer->weight);
 }
 
@@ -161,9 +171,7 @@ static int64_t padding_index(const struct mp_net *net)
 /* gradient_checkpointing_enable() on a peft model: inputs require grad although the table is frozen, or nothing would flow back */
 struct mp_tensor *mp_embed_tokens(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *ids, struct mp_tensor *table)
 {
-    struct mp_tensor *embedded = mp_embedding(rt, ids, table);
-    if (embedded->grad_fn)
-        embedded->grad_fn->arg[0] = padding_index(net) + 1;
+    struct mp_tensor *embedded = mp_embedding_padded(rt, ids, table, padding_index(net));
     if (net->run->lora && net->run->checkpoint != MP_CHECKPOINT_NONE)
         embedded->requires_grad = true;
     return embedded;
@@ -331,13 +339,22 @@ static struct mp_tensor *gelu_new(struct mp_runtime *rt, struct mp_tensor *x)
 
 struct mp_tensor *mp_activate(struct mp_runtime *rt, enum mp_activation activation, struct mp_tensor *x)
 {
+    if (activation == MP_GELU_NEW) /* its frame is the module's */
+        return gelu_new(rt, x);
+    mp_container_begin(rt);
     switch (activation) {
-    case MP_GELU: return mp_gelu(rt, x);
-    case MP_GELU_NEW: return gelu_new(rt, x);
-    case MP_SILU: return mp_silu(rt, x);
-    case MP_RELU: return mp_relu(rt, x);
+    case MP_GELU: x = mp_gelu(rt, x); break;
+    case MP_SILU: x = mp_silu(rt, x); break;
+    case MP_RELU: x = mp_relu(rt, x); break;
+    case MP_GELU_NEW: break;
     }
-    return x;
+    return mp_container_end(rt, x);
+}
+
+struct mp_tensor *mp_apply_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p)
+{
+    mp_container_begin(rt);
+    return mp_container_end(rt, mp_dropout(rt, x, p));
 }
 
 /* ---- feed-forward modules ---- */
@@ -350,7 +367,7 @@ struct mp_tensor *mp_apply_mlp(struct mp_runtime *rt, struct mp_tensor *hidden, 
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->in));
     mp_let(&f, &hidden, mp_activate(rt, activation, hidden));
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->out));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, dropout));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, dropout));
     return mp_leave(&f, hidden);
 }
 
@@ -410,6 +427,7 @@ void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct m
     if (mp_loss_without_logits(rt, hidden, head, in, out))
         return;
     MP_FUNCTION(rt, &f, &hidden);
+    mp_let(&f, &hidden, mp_container_end(rt, hidden)); /* the model below the head returns */
     mp_let(&f, &logits, mp_causal_head(rt, hidden, head));
     mp_let(&f, &loss, mp_causal_loss(rt, logits, in));
     mp_give(&f, &out->logits, logits);

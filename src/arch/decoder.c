@@ -220,7 +220,7 @@ void mp_decoder_forward(struct mp_runtime *rt, struct mp_net *net, const struct 
     struct mp_tensor *hidden = NULL, *logits = NULL, *loss = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &hidden, body(rt, net, d, in, out));
+    mp_let(&f, &hidden, mp_container_end(rt, body(rt, net, d, in, out)));
     if (mp_loss_without_logits(rt, hidden, d->head, in, out)) {
         mp_leave(&f, NULL);
         return;

@@ -102,7 +102,7 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer 
     mp_let(&f, &weights, returned);
     mp_let(&f, &output, mp_merge_heads(rt, output));
     mp_let(&f, &output, mp_apply_linear(rt, output, &b->proj));
-    mp_let(&f, &output, mp_dropout(rt, output, c->dropout_residual));
+    mp_let(&f, &output, mp_apply_dropout(rt, output, c->dropout_residual));
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
 }
@@ -135,7 +135,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     mp_let(&f, &position_embeds, mp_embedding(rt, position_ids, m->wpe));
     mp_let(&f, &hidden, mp_add(rt, embeds, position_embeds));
     mp_let(&f, &mask, mp_causal_mask(rt, net, in, (enum mp_dtype)embeds->dtype, 0));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, c->dropout_embedding));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
     for (int i = 0; i < (int)c->n_blocks; i++) {
         const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 2, .n_outputs = 1, .keywords = {position_ids}, .cache = out->cache};

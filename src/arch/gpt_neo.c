@@ -214,7 +214,7 @@ static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer 
     mp_let(&f, &weights, returned);
     mp_let(&f, &output, merge_heads(rt, output));
     mp_let(&f, &output, mp_apply_linear(rt, output, &b->out));
-    mp_let(&f, &output, mp_dropout(rt, output, c->dropout_residual));
+    mp_let(&f, &output, mp_apply_dropout(rt, output, c->dropout_residual));
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
 }
@@ -252,7 +252,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
     mp_let(&f, &mask, mp_causal_mask(rt, net, in, (enum mp_dtype)embeds->dtype, 0));
     mp_let(&f, &position_embeds, mp_embedding(rt, position_ids, m->wpe));
     mp_let(&f, &hidden, mp_add(rt, embeds, position_embeds));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout_embedding));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, c->dropout_embedding));
     for (int i = 0; i < (int)c->n_blocks; i++) {
         const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = 1, .n_outputs = 2, .keywords = {mask}};
         struct mp_tensor *next[2] = {NULL, NULL};

@@ -93,12 +93,12 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
            mp_attention_part(rt, call, (union mp_part_forward){.attend = attention},
                              mp_apply_norm(rt, hidden, &b->input_norm), &returned));
     mp_let(&f, &weights, returned);
-    mp_let(&f, &attended, mp_dropout(rt, attended, c->dropout));
+    mp_let(&f, &attended, mp_apply_dropout(rt, attended, c->dropout));
     if (!c->parallel)
         mp_let(&f, &attended, mp_add(rt, attended, hidden));
     struct mp_tensor *normed = mp_apply_norm(rt, c->parallel ? hidden : attended, &b->post_norm);
     mp_let(&f, &fed_forward, mp_mlp_part(rt, call, (union mp_part_forward){.feed = mlp}, normed));
-    mp_let(&f, &fed_forward, mp_dropout(rt, fed_forward, c->dropout));
+    mp_let(&f, &fed_forward, mp_apply_dropout(rt, fed_forward, c->dropout));
     struct mp_tensor *sum = mp_add(rt, fed_forward, attended);
     mp_let(&f, &hidden, c->parallel ? mp_add(rt, sum, hidden) : sum);
     out[0] = mp_leave(&f, hidden);

@@ -2,7 +2,7 @@
 /* RMS norm and rotary position embeddings, as the llama-like families share them. */
 #include "arch/arch.h"
 
-struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+static struct mp_tensor *rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
 {
     struct mp_tensor *variance = NULL;
     struct mp_frame f;
@@ -14,6 +14,13 @@ struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct
     return mp_leave(&f, mp_mul(rt, weight, mp_to(rt, x, dtype)));
 }
 
+struct mp_tensor *mp_rms_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+{
+    struct mp_module_call call;
+    x = mp_module_begin(rt, &call, MP_MODULE_NORM, weight, NULL, x);
+    return mp_module_end(rt, &call, rms_norm(rt, x, weight));
+}
+
 static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *x)
 {
     struct mp_frame f;
@@ -22,7 +29,7 @@ static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *x)
     return mp_leave(&f, mp_mul(rt, x, mp_rsqrt(rt, mp_add_number(rt, variance, rt->norm_eps))));
 }
 
-struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+static struct mp_tensor *gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
 {
     struct mp_tensor *output = NULL;
     struct mp_frame f;
@@ -30,6 +37,13 @@ struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, stru
     mp_let(&f, &output, normalise(rt, mp_to(rt, x, MP_F32)));
     mp_let(&f, &output, mp_mul(rt, output, mp_add_number(rt, mp_to(rt, weight, MP_F32), 1)));
     return mp_leave(&f, mp_to(rt, output, (enum mp_dtype)x->dtype));
+}
+
+struct mp_tensor *mp_gemma_norm(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight)
+{
+    struct mp_module_call call;
+    x = mp_module_begin(rt, &call, MP_MODULE_NORM, weight, NULL, x);
+    return mp_module_end(rt, &call, gemma_norm(rt, x, weight));
 }
 
 /* emb.cos() * attention_scaling, in the type of the hidden states */
@@ -49,6 +63,7 @@ void mp_rotary_tables(struct mp_runtime *rt, struct mp_tensor *frequencies, stru
     const int64_t stride[MP_MAX_DIMS] = {0, 1, 1};
     struct mp_frame f;
     MP_FUNCTION(rt, &f, &position_ids);
+    mp_container_begin(rt);
     rt->autocast = rt->grad_enabled = false;
     mp_let(&f, &positions, mp_to(rt, mp_unsqueeze(rt, position_ids, 1), MP_F32));
     struct mp_tensor *column = mp_alias(rt, frequencies, MP_SHAPE(batch, half, 1), stride, frequencies);

@@ -13,6 +13,7 @@
  */
 #include "shadow/autograd.h"
 
+#include "shadow/module.h"
 #include "shadow/ops.h"
 
 /* AccumulateGrad comes before everything else that is ready. */
@@ -66,6 +67,7 @@ struct mp_node *mp_node_new(struct mp_runtime *rt, const struct mp_node_type *ty
     node->type = type;
     node->sequence_nr = rt->sequence_nr++;
     node->layer = (int16_t)rt->layer;
+    node->in_module = rt->leaf > 0;
     node->n_inputs = (uint8_t)n;
     for (int i = 0; i < n; i++)
         node->inputs[i] = gradient_edge(rt, inputs[i]);
@@ -326,9 +328,13 @@ static void accumulate_grad(struct mp_runtime *rt, struct mp_node *n, struct mp_
     } else {
         mp_record(rt, "add_", MP_TENSORS(variable->grad, g), MP_TENSORS(variable->grad), MP_NO_ATTRIBUTES);
     }
+    const bool early = rt->hooks && rt->hooks->hooks_tensors && g->storage == variable->grad->storage;
+    if (early)
+        mp_tensor_unref(rt, g);
     if (rt->hooks && rt->hooks->accumulated)
         rt->hooks->accumulated(rt, rt->hooks->context, variable);
-    mp_tensor_unref(rt, g);
+    if (!early)
+        mp_tensor_unref(rt, g);
 }
 
 void mp_record_node(struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **grads, struct mp_tensor **out, int n_attributes,
@@ -380,7 +386,7 @@ static void validate_outputs(struct mp_runtime *rt, struct mp_node *n, struct mp
 static int tensors_of(const struct mp_runtime *rt, const struct mp_node *n, struct mp_tensor **used)
 {
     int n_used = 0;
-    if (!rt->hooks || !rt->hooks->begin_use || n->n_saved == 0)
+    if (!mp_watches_modules(rt) || n->in_module || n->n_saved == 0)
         return 0;
     for (int i = 0; i < n->n_saved; i++)
         if (n->held[i])
@@ -397,14 +403,12 @@ static void evaluate(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor 
     struct mp_tensor *used[MP_MAX_SAVED + MP_MAX_INPUTS];
     unpack_saved(rt, n);
     const int n_temporaries = rt->n_temporaries, n_used = tensors_of(rt, n, used);
-    if (n_used > 0)
-        rt->hooks->begin_use(rt, rt->hooks->context, n_used, used);
+    mp_use_begin(rt, n_used, used, true);
     n->type->backward(rt, n, grads, out);
     for (int i = 0; i < n->n_inputs; i++)
         out[i] = mp_take(rt, out[i]);
     mp_discard_to(rt, n_temporaries);
-    if (n_used > 0)
-        rt->hooks->end_use(rt, rt->hooks->context, n_used, used);
+    mp_use_end(rt, n_used, used, true);
     for (int i = n->n_saved - 1; i >= 0; i--) {
         mp_tensor_unref(rt, n->held[i]);
         n->held[i] = NULL;

@@ -66,6 +66,7 @@ struct mp_node {
     int32_t refs;
     int16_t layer;
     uint8_t n_inputs, n_saved, n_outputs;
+    bool in_module; /* of a module that has parameters: shadow/module.h */
     const struct mp_node_type *type;
     uint64_t sequence_nr;
     struct mp_edge inputs[MP_MAX_INPUTS];

@@ -99,6 +99,10 @@ static struct mp_saved pack_again(struct mp_runtime *rt, struct mp_saved_hook *h
     struct mp_recompute *r = (struct mp_recompute *)(void *)((char *)hook - offsetof(struct mp_recompute, again));
     struct place *place = &r->places[r->n_filled++];
     struct mp_tensor *detached = mp_take(rt, mp_detach(rt, t));
+    if (t->storage->owner) { /* what was detached from a parameter does not follow it */
+        mp_storage_unref(rt, detached->storage);
+        detached->storage = mp_storage_borrow(rt, t->storage);
+    }
     if (detached->storage->category == MP_CATEGORY_TEMPORARY)
         mp_tag(rt, detached->storage, MP_CATEGORY_ACTIVATION);
     if (place->wanted)

@@ -144,6 +144,8 @@ void mp_gemm_workspace(struct mp_runtime *rt, bool lt);
 /* ---- embedding, indexing ---- */
 
 struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight);
+/** padding_index: the row that gets no gradient; -1: none. */
+struct mp_tensor *mp_embedding_padded(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight, int64_t padding_index);
 /** Temporary buffers of CUB's device-wide scan and radix sort over n items. */
 uint64_t mp_scan_temp(int64_t n, int64_t tile);
 #define MP_SCAN_TILE 896    /* items of 8 bytes: cumsum, exclusive sums */

@@ -6,6 +6,7 @@
  * most 10 partial sums, and those are added in one pass with atomics or in two (aten/src/ATen/native/cuda/Embedding.cu,
  * EmbeddingBackwardKernel.cu). Sizes of CUB's temporary storage: from the sizes seen, no rounding of our own.
  */
+#include "shadow/module.h"
 #include "shadow/ops.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -96,13 +97,15 @@ void mp_checks_indices(struct mp_runtime *rt)
     mp_driver_event(rt, MP_DRIVER_ASSERTIONS, 0);
 }
 
-struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight)
+static struct mp_tensor *embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight, int64_t padding_index)
 {
     struct mp_scope scope = mp_begin(rt, "embedding", MP_TENSORS(index, weight));
     struct mp_node *n = mp_node_new(rt, &embedding_type, MP_TENSORS(weight));
     mp_save(rt, n, index);
-    if (n)
+    if (n) {
         n->shape = weight->shape;
+        n->arg[0] = padding_index + 1;
+    }
     if (!mp_is_contiguous(index))
         mp_empty(rt, index->shape, index->dtype);
     struct mp_shape shape = index->shape;
@@ -112,4 +115,16 @@ struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, s
     mp_record(rt, "embedding", MP_TENSORS(index, weight), MP_TENSORS(out), MP_NO_ATTRIBUTES);
     mp_track(rt, n, out);
     return mp_end(rt, &scope, out);
+}
+
+struct mp_tensor *mp_embedding_padded(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight, int64_t padding_index)
+{
+    struct mp_module_call call;
+    index = mp_module_begin(rt, &call, MP_MODULE_EMBEDDING, weight, NULL, index);
+    return mp_module_end(rt, &call, embedding(rt, index, weight, padding_index));
+}
+
+struct mp_tensor *mp_embedding(struct mp_runtime *rt, struct mp_tensor *index, struct mp_tensor *weight)
+{
+    return mp_embedding_padded(rt, index, weight, -1);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Matrix products and the workspaces of cuBLAS and cuBLASLt. */
+#include "shadow/module.h"
 #include "shadow/ops.h"
 
 /* PyTorch's workspace for a cuBLAS handle, and what the handle takes for itself. */
@@ -145,7 +146,7 @@ static struct mp_shape replace_last(const struct mp_shape *shape, int64_t last)
     return out;
 }
 
-struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
+static struct mp_tensor *linear(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
 {
     struct mp_scope scope = mp_begin(rt, "linear", MP_TENSORS(x, weight, bias));
     bias = mp_keep(mp_cast_low(rt, bias));
@@ -166,6 +167,51 @@ struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct m
     }
     rt->autocast = autocast;
     return mp_end(rt, &scope, out);
+}
+
+/*
+ * DeepSpeed's stage 3 puts a function of its own in the place of F.linear: it saves what it was given, not views of it, and
+ * adds the bias in place (deepspeed/runtime/zero/linear.py).
+ */
+static void linear_function_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
+{
+    struct mp_tensor *rows = mp_keep(flatten_rows(rt, g[0]));
+    for (int i = 0; i < 2; i++) {
+        if (!mp_needs_input(n, i))
+            continue;
+        out[i] = mp_keep(mp_empty(rt, i == 0 ? n->shape : n->shape2, g[0]->dtype));
+        mp_gemm_workspace(rt, false);
+    }
+    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_workspace_attribute(rt, false)));
+    if (mp_needs_input(n, 2))
+        out[2] = mp_reduce(rt, rows, 1u, false);
+}
+static const struct mp_node_type linear_function_type = {"LinearFunctionForZeroStage3Backward", linear_function_backward};
+
+static struct mp_tensor *linear_function(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
+{
+    struct mp_scope scope = mp_begin(rt, "linear", MP_TENSORS(x, weight, bias));
+    const bool lt = bias && x->shape.n == 2;
+    struct mp_node *n = mp_node_new(rt, &linear_function_type, MP_TENSORS(x, weight, bias));
+    struct mp_tensor *out = mp_empty(rt, replace_last(&x->shape, mp_dim(weight, 0)), x->dtype);
+    mp_gemm_workspace(rt, lt);
+    mp_record(rt, lt ? "addmm" : "mm", MP_TENSORS(x, weight), MP_TENSORS(out), MP_ATTRIBUTES(mp_workspace_attribute(rt, lt)));
+    mp_save(rt, n, x); /* setup_context(), after forward() */
+    mp_save(rt, n, weight);
+    mp_save(rt, n, bias);
+    if (n) {
+        n->shape = x->shape;
+        n->shape2 = weight->shape;
+    }
+    mp_track(rt, n, out);
+    return mp_end(rt, &scope, out);
+}
+
+struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
+{
+    struct mp_module_call call;
+    x = mp_module_begin(rt, &call, MP_MODULE_LINEAR, weight, bias, x);
+    return mp_module_end(rt, &call, (rt->hooks && rt->hooks->linear_function ? linear_function : linear)(rt, x, weight, bias));
 }
 
 struct mp_tensor *mp_linear_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)

@@ -2,6 +2,8 @@
 /* Views and copies: what shares a storage, what has to be laid out anew, and how gradients travel back through them. */
 #include "shadow/ops.h"
 
+#include "shadow/module.h"
+
 struct mp_scope mp_begin(struct mp_runtime *rt, const char *op, int n, struct mp_tensor *const *args)
 {
     struct mp_scope scope = {.op = rt->op, .n_temporaries = rt->n_temporaries, .n_args = n};
@@ -13,8 +15,7 @@ struct mp_scope mp_begin(struct mp_runtime *rt, const char *op, int n, struct mp
         }
     }
     rt->op = op;
-    if (rt->hooks && rt->hooks->begin_use)
-        rt->hooks->begin_use(rt, rt->hooks->context, n, args);
+    mp_use_begin(rt, n, args, false);
     return scope;
 }
 
@@ -22,8 +23,7 @@ struct mp_tensor *mp_end(struct mp_runtime *rt, const struct mp_scope *scope, st
 {
     struct mp_tensor *owned = mp_take(rt, result);
     mp_discard_to(rt, scope->n_temporaries);
-    if (rt->hooks && rt->hooks->end_use)
-        rt->hooks->end_use(rt, rt->hooks->context, scope->n_args, scope->args);
+    mp_use_end(rt, scope->n_args, scope->args, false);
     for (int i = 0; i < scope->n_args; i++)
         if (scope->pinned & 1u << i) {
             scope->args[i]->pinned = false;

@@ -89,6 +89,7 @@ struct mp_phase {
     uint32_t event;        /* index of its MARK */
     uint64_t requested_bytes;      /* at its end */
     uint64_t requested_peak_bytes; /* since the previous mark */
+    uint32_t collectives;          /* DDP's calls so far, from the first forward on that follows a backward */
 };
 
 /* malloc'ed, growing; all zero is empty. */

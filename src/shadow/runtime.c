@@ -10,6 +10,7 @@
 #include <stdarg.h>
 
 #include "shadow/autograd.h"
+#include "shadow/module.h"
 
 /* One tensor may not exceed this: PyTorch refuses requests from 1 EiB on before the allocator runs. */
 #define MAX_STORAGE_BYTES (UINT64_C(1) << 60)
@@ -118,8 +119,31 @@ static struct mp_event *add_event(struct mp_runtime *rt, enum mp_event_kind kind
     return e;
 }
 
+static void emit_free(struct mp_runtime *rt, struct mp_storage *s)
+{
+    struct mp_event *e = add_event(rt, MP_EVENT_FREE);
+    e->id = s->id;
+    e->bytes = s->bytes;
+    e->category = s->category;
+    e->stream = s->stream;
+    e->tag = s->tag;
+    rt->program->live_bytes -= s->bytes;
+    s->id = 0;
+}
+
+/* The caching allocator asks whether other streams are done when it is asked for memory, and only then. */
+static void free_retired(struct mp_runtime *rt)
+{
+    for (int i = 0; i < rt->n_retired; i++) {
+        emit_free(rt, rt->retired[i]);
+        mp_pool_give(&rt->storages, rt->retired[i]);
+    }
+    rt->n_retired = 0;
+}
+
 static void emit_alloc(struct mp_runtime *rt, struct mp_storage *s)
 {
+    free_retired(rt);
     struct mp_program *p = rt->program;
     struct mp_event *e = add_event(rt, MP_EVENT_ALLOC);
     s->id = ++p->n_allocs;
@@ -131,18 +155,6 @@ static void emit_alloc(struct mp_runtime *rt, struct mp_storage *s)
     p->live_bytes += s->bytes;
     if (p->live_bytes > p->peak_since_mark_bytes)
         p->peak_since_mark_bytes = p->live_bytes;
-}
-
-static void emit_free(struct mp_runtime *rt, struct mp_storage *s)
-{
-    struct mp_event *e = add_event(rt, MP_EVENT_FREE);
-    e->id = s->id;
-    e->bytes = s->bytes;
-    e->category = s->category;
-    e->stream = s->stream;
-    e->tag = s->tag;
-    rt->program->live_bytes -= s->bytes;
-    s->id = 0;
 }
 
 void mp_tag(struct mp_runtime *rt, struct mp_storage *storage, enum mp_category category)
@@ -176,6 +188,7 @@ void mp_mark(struct mp_runtime *rt, const char *format, ...)
     struct mp_phase *phase = &p->phases[p->n_phases];
     *phase = new_phase;
     phase->requested_bytes = p->live_bytes;
+    phase->collectives = rt->n_collectives;
     phase->requested_peak_bytes = p->peak_since_mark_bytes;
     if (p->peak_since_mark_bytes > p->peak_bytes)
         p->peak_bytes = p->peak_since_mark_bytes;
@@ -183,7 +196,11 @@ void mp_mark(struct mp_runtime *rt, const char *format, ...)
     add_event(rt, MP_EVENT_MARK)->id = p->n_phases++;
 }
 
-void mp_empty_cache(struct mp_runtime *rt) { add_event(rt, MP_EVENT_EMPTY_CACHE); }
+void mp_empty_cache(struct mp_runtime *rt)
+{
+    free_retired(rt);
+    add_event(rt, MP_EVENT_EMPTY_CACHE);
+}
 
 void mp_op_event(struct mp_runtime *rt, uint32_t index) { add_event(rt, MP_EVENT_OP)->id = index; }
 
@@ -238,6 +255,12 @@ static struct mp_storage *new_storage(struct mp_runtime *rt, uint64_t bytes, uin
     return s;
 }
 
+static void retire(struct mp_runtime *rt, struct mp_storage *s)
+{
+    rt->retired = grow(rt, rt->retired, &rt->cap_retired, rt->n_retired, sizeof *rt->retired);
+    rt->retired[rt->n_retired++] = s;
+}
+
 struct mp_storage *mp_storage_new(struct mp_runtime *rt, uint64_t bytes) { return new_storage(rt, bytes, 0); }
 
 struct mp_storage *mp_storage_asked(struct mp_runtime *rt, const struct mp_card_reply *reply, int size)
@@ -249,15 +272,58 @@ void mp_storage_unref(struct mp_runtime *rt, struct mp_storage *s)
 {
     if (--s->refs > 0)
         return;
+    if (s->lender)
+        s->lender->borrower = NULL;
+    if (s->id && s->shared) {
+        retire(rt, s);
+        return;
+    }
     if (s->id)
         emit_free(rt, s);
     mp_pool_give(&rt->storages, s);
 }
 
+/* The memory lives on in a storage of its own until the other stream is done. */
+static void retire_memory(struct mp_runtime *rt, const struct mp_storage *s)
+{
+    struct mp_storage *memory = mp_pool_take(rt, &rt->storages);
+    *memory = *s;
+    memory->refs = 0;
+    retire(rt, memory);
+}
+
+struct mp_storage *mp_storage_borrow(struct mp_runtime *rt, struct mp_storage *s)
+{
+    if (s->borrower) {
+        s->borrower->refs++;
+        return s->borrower;
+    }
+    struct mp_storage *borrower = mp_pool_take(rt, &rt->storages);
+    *borrower = (struct mp_storage){.refs = 1, .bytes = s->bytes, .category = s->category, .stream = s->stream, .lender = s};
+    s->borrower = borrower;
+    return borrower;
+}
+
+/* What was lent is the borrower's now. */
+static void hand_over(struct mp_storage *s)
+{
+    s->borrower->id = s->id;
+    s->borrower->shared = s->shared;
+    s->borrower->tag = s->tag;
+    s->borrower->lender = NULL;
+    s->borrower = NULL;
+}
+
 void mp_storage_resize(struct mp_runtime *rt, struct mp_storage *s, uint64_t bytes)
 {
-    if (s->id)
+    if (s->id && s->borrower)
+        hand_over(s);
+    else if (s->id && s->shared)
+        retire_memory(rt, s);
+    else if (s->id)
         emit_free(rt, s);
+    s->id = 0;
+    s->shared = false;
     s->bytes = bytes;
     s->tag = 0;
     if (bytes)
@@ -445,6 +511,7 @@ void mp_enter_empty(struct mp_runtime *rt, struct mp_frame *f)
     f->rt = rt;
     f->up = rt->frame;
     f->n_vars = f->n_args = 0;
+    f->watched = false;
     rt->frame = f;
 }
 
@@ -455,9 +522,13 @@ void mp_enter(struct mp_runtime *rt, struct mp_frame *f, bool module, struct mp_
         *params[i] = mp_take(rt, *params[i]);
         f->vars[f->n_vars++] = params[i];
     }
-    if (module)
-        for (size_t i = 0; i < n; i++)
-            f->args[f->n_args++] = mp_tensor_ref(*params[i]);
+    if (!module)
+        return;
+    for (size_t i = 0; i < n; i++)
+        f->args[f->n_args++] = mp_tensor_ref(*params[i]);
+    f->watched = mp_watches_modules(rt) && rt->leaf == 0;
+    if (f->watched)
+        mp_container_begin(rt);
 }
 
 static void declare(struct mp_frame *f, struct mp_tensor **var)
@@ -486,6 +557,8 @@ struct mp_tensor *mp_leave(struct mp_frame *f, struct mp_tensor *value)
     struct mp_runtime *rt = f->rt;
     struct mp_tensor *result = mp_take(rt, value);
     rt->frame = f->up;
+    if (f->watched)
+        result = mp_take(rt, mp_container_end(rt, result ? mp_float(rt, result) : NULL));
     for (int i = 0; i < f->n_vars; i++)
         mp_tensor_unref(rt, *f->vars[i]);
     for (int i = 0; i < f->n_args; i++)
@@ -510,8 +583,7 @@ static void park(struct mp_runtime *rt, struct mp_tensor *t)
 void mp_raise_stop(struct mp_runtime *rt)
 {
     struct mp_catch *catch = rt->catch_stop;
-    if (rt->hooks && rt->hooks->stop_uses)
-        rt->hooks->stop_uses(rt, rt->hooks->context);
+    rt->leaf = 0; /* modules are left without a word */
     for (struct mp_frame *f = rt->frame; f != catch->frame; f = f->up) {
         for (int i = 0; i < f->n_vars; i++)
             park(rt, *f->vars[i]);

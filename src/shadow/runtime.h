@@ -57,6 +57,8 @@ struct mp_storage {
     uint64_t bytes;
     uint8_t category, stream;
     uint16_t tag;   /* of its size: mp_storage_asked() */
+    bool shared; /* record_stream(): another stream works on it, so that its end is noticed at the next allocation */
+    struct mp_storage *lender, *borrower; /* mp_storage_borrow() */
     int32_t owner; /* number of the parameter it belongs to, where a wrapper shares weights out; 0: nobody's */
 };
 
@@ -92,6 +94,7 @@ struct mp_frame {
     struct mp_tensor **vars[MP_FRAME_VARS];
     struct mp_tensor *args[MP_FRAME_ARGS]; /* the argument tuple of nn.Module.__call__ */
     int n_vars, n_args;
+    bool watched; /* a module, and somebody wants to know */
 };
 
 enum mp_thread { MP_THREAD_MAIN, MP_THREAD_BACKWARD, MP_THREADS };
@@ -112,18 +115,23 @@ struct mp_catch {
 
 struct mp_saved_hook;
 struct mp_layer;
+struct mp_module;
 
 /* What a wrapper of the model (data parallelism) wants to know of; each may be NULL. */
 struct mp_hooks {
     void *context;
     /* a block is to run, inside its checkpoint: the hook runs it */
     void (*block)(struct mp_runtime *rt, void *context, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
-    /* the gradient of a leaf has been accumulated */
+    /* the gradient of a leaf has been accumulated; what came in lives on through a hook of the node (DDP), not through one that
+     * register_post_accumulate_grad_hook() made */
+    bool hooks_tensors;
     void (*accumulated)(struct mp_runtime *rt, void *context, struct mp_tensor *leaf);
-    /* an operator, or a node in backward, begins and ends to work on these tensors; an early stop leaves all operators */
-    void (*begin_use)(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors);
-    void (*end_use)(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors);
-    void (*stop_uses)(struct mp_runtime *rt, void *context);
+    /* shadow/module.h: all four or none. linear_function: F.linear is DeepSpeed's (shadow/ops_matmul.c) */
+    bool linear_function;
+    void (*before_forward)(struct mp_runtime *rt, void *context, const struct mp_module *module);
+    void (*after_forward)(struct mp_runtime *rt, void *context, const struct mp_module *module);
+    void (*before_backward)(struct mp_runtime *rt, void *context, const struct mp_module *module);
+    void (*after_backward)(struct mp_runtime *rt, void *context, const struct mp_module *module);
     /* all nodes of a backward pass have run; its root gradient still lives */
     void (*backward_done)(struct mp_runtime *rt, void *context);
 };
@@ -165,10 +173,16 @@ struct mp_runtime {
     const char *op;
 
     const struct mp_hooks *hooks; /* NULL: the model is not wrapped */
+    int leaf;                     /* calls under way of modules that have parameters: what is inside them is theirs */
     struct mp_tensor **buffers;   /* of the model, in order of creation; never freed */
     int n_buffers, cap_buffers;
 
+    struct mp_storage *barrier;  /* of the process group: the last one leaves a byte; NULL: there was none */
+    struct mp_storage **retired; /* shared storages that nobody holds any more; gone at the next allocation */
+    int n_retired, cap_retired;
+
     struct mp_storage *workspace[MP_THREADS][2]; /* cuBLAS, cuBLASLt */
+    uint32_t n_collectives; /* struct mp_phase */
     int64_t n_random; /* random operators so far: the seed of the next */
     double norm_eps;  /* of the model's norms; for records */
     unsigned loaded;  /* bit per enum mp_driver_event that has happened */
@@ -216,6 +230,8 @@ struct mp_storage *mp_storage_asked(struct mp_runtime *rt, const struct mp_card_
 void mp_storage_unref(struct mp_runtime *rt, struct mp_storage *storage);
 /** Let go of, and take again, the memory while tensors keep pointing to the storage (untyped_storage().resize_). */
 void mp_storage_resize(struct mp_runtime *rt, struct mp_storage *storage, uint64_t bytes);
+/** The memory that s has now, for a holder that keeps it when s lets go of it: param.data = other. One at a time. Owned. */
+struct mp_storage *mp_storage_borrow(struct mp_runtime *rt, struct mp_storage *s);
 /** A scratch buffer that lives inside one operator. */
 static inline void mp_scratch(struct mp_runtime *rt, uint64_t bytes) { mp_storage_unref(rt, mp_storage_new(rt, bytes)); }
 /** From here on the storage counts as `category`. */

@@ -68,10 +68,17 @@ struct mp_ddp_options {
     bool no_sync;                    /* all micro-batches but the last one run under no_sync() */
     enum mp_compression compression; /* communication hook */
     /*
-     * Not a key: backward passes that the first iteration's bucket outlives its replacement by. Whether NCCL's process group lets go of
-     * it in time is a race with its watchdog; 0 is the usual outcome, 1 and 2 were seen.
+     * Not a key: backward passes by which the tensors of a collective outlive their usual end: the first iteration's bucket, and a
+     * compressing hook's copies. Whether NCCL's process group lets go of them in time is a race with its watchdog; 0 is the usual
+     * outcome, 1 and 2 were seen.
      */
     int lingers;
+    /*
+     * Not a key, likewise: for each collective call after the first backward, how many tensors of earlier ones, the oldest first, the
+     * watchdog has seen to be done with since the call before. NULL: as lingers says.
+     */
+    const uint16_t *wakes;
+    size_t n_wakes;
 };
 
 /* Arguments of fully_shard, which is called on each block and then on the model. */

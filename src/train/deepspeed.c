@@ -13,6 +13,7 @@
  */
 #include "train/deepspeed.h"
 
+#include "shadow/module.h"
 #include "train/optimizer.h"
 
 enum { ALIGNMENT = 2 }; /* elements per rank: collectives want 4 bytes of half types */
@@ -23,7 +24,6 @@ struct bucket {
     int index;
     int64_t elements;
     int *members, n_members; /* parameters, in order of arrival */
-    bool used[2];            /* by the reduction's stream */
     bool oversized; /* its only member is larger than a bucket, and stays in its own gradient */
 };
 
@@ -49,9 +49,6 @@ struct mp_deepspeed {
     struct mp_storage *padding; /* zeros behind the last partition's gradients */
     bool have_accumulated;
     struct mp_tensor *norm; /* of the last step, for get_global_grad_norm() */
-    /* overlap_comm: what the reduction's stream has used dies when that is seen to be done, at the next allocation */
-    struct mp_storage **deferred;
-    int n_deferred, cap_deferred;
 };
 
 static bool is_mine(const struct mp_deepspeed *z, int i)
@@ -59,7 +56,12 @@ static bool is_mine(const struct mp_deepspeed *z, int i)
     return z->offsets[i + 1] > z->first && z->offsets[i] < z->last;
 }
 
-static struct mp_storage *temporary_on(struct mp_runtime *rt, unsigned stream, uint64_t bytes)
+static unsigned reduction_stream(const struct mp_deepspeed *z)
+{
+    return z->options->overlap_comm ? MP_STREAM_REDUCE_SCATTER : MP_STREAM_MAIN;
+}
+
+static struct mp_storage *new_on(struct mp_runtime *rt, unsigned stream, uint64_t bytes)
 {
     rt->stream = (uint8_t)stream;
     struct mp_storage *storage = mp_storage_new(rt, bytes);
@@ -150,7 +152,7 @@ struct mp_deepspeed *mp_deepspeed_wrap(struct mp_runtime *rt, const struct mp_ru
         make_master(rt, z);
     rt->op = "";
     mp_optimizer_init(rt, &z->optimizer, run->optimizer, &z->master, z->master ? 1 : 0);
-    *hooks = (struct mp_hooks){.context = z, .accumulated = accumulated};
+    *hooks = (struct mp_hooks){.context = z, .hooks_tensors = true, .accumulated = accumulated};
     rt->hooks = hooks;
     return z;
 }
@@ -186,28 +188,6 @@ int64_t mp_deepspeed_fullest_rank(struct mp_tensor *const *parameters, int n, in
 
 /* ---- reducing ---- */
 
-static void defer(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_storage *storage)
-{
-    if (z->n_deferred == z->cap_deferred) {
-        const int wanted = z->cap_deferred ? 2 * z->cap_deferred : 16;
-        struct mp_storage **bigger =
-            mp_runtime_alloc(rt, (size_t)wanted * sizeof(struct mp_storage *));
-        if (z->n_deferred)
-            memcpy(bigger, z->deferred, (size_t)z->n_deferred * sizeof(struct mp_storage *));
-        z->deferred = bigger;
-        z->cap_deferred = wanted;
-    }
-    storage->refs++;
-    z->deferred[z->n_deferred++] = storage;
-}
-
-static void release_deferred(struct mp_runtime *rt, struct mp_deepspeed *z)
-{
-    for (int i = 0; i < z->n_deferred; i++)
-        mp_storage_unref(rt, z->deferred[i]);
-    z->n_deferred = 0;
-}
-
 static void set_up_buckets(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
     if (z->ready)
@@ -225,10 +205,11 @@ static void set_up_buckets(struct mp_runtime *rt, struct mp_deepspeed *z)
     rt->category = category;
 }
 
-/* Slices that are reduced together are flattened first; a single one is flat already. */
+/* Slices that are reduced together are flattened first; a single one is flat already, and what is reduced is the bucket itself. */
 struct slices {
     int n;
     int64_t elements;
+    bool any_alone; /* so far */
 };
 
 static void reduce_slices(struct mp_runtime *rt, const struct mp_deepspeed *z, struct slices *s)
@@ -236,30 +217,28 @@ static void reduce_slices(struct mp_runtime *rt, const struct mp_deepspeed *z, s
     if (s->n > 1)
         mp_storage_unref(
             rt,
-            temporary_on(rt, z->options->overlap_comm ? MP_STREAM_REDUCE_SCATTER : MP_STREAM_MAIN,
-                         (uint64_t)s->elements * mp_dtype_bytes(z->dtype)));
-    *s = (struct slices){0, 0};
+            new_on(rt, reduction_stream(z), (uint64_t)s->elements * mp_dtype_bytes(z->dtype)));
+    *s = (struct slices){0, 0, s->any_alone || s->n == 1};
 }
 
-/* The reduction reads its input on its own stream, and writes ours back. */
-static void note_use(struct mp_runtime *rt, struct mp_deepspeed *z)
+/* The reduction's stream works on what it was given by itself, and writes back what is ours; for the host, it reads all. */
+static void note_use(struct mp_deepspeed *z, bool any_alone)
 {
     struct bucket *b = &z->bucket;
-    bool ours = false;
+    bool used = any_alone || z->options->offload_optimizer;
     for (int m = 0; m < b->n_members; m++)
-        ours |= is_mine(z, b->members[m]);
-    if (!ours || !z->options->overlap_comm)
+        used |= is_mine(z, b->members[m]);
+    if (!used || !z->options->overlap_comm || b->n_members == 0)
         return;
-    if (b->oversized)
-        defer(rt, z, z->parameters[b->members[0]]->grad->storage);
-    else
-        b->used[b->index] = true;
+    struct mp_storage *storage =
+        b->oversized ? z->parameters[b->members[0]]->grad->storage : b->buffers[b->index];
+    storage->shared = true;
 }
 
 /* The bucket's range is cut where partitions meet; neighbours of the same partition stay together. */
-static void average_bucket(struct mp_runtime *rt, const struct mp_deepspeed *z)
+static void average_bucket(struct mp_runtime *rt, struct mp_deepspeed *z)
 {
-    struct slices together = {0, 0};
+    struct slices together = {0};
     int64_t slice = 0, owner = -1;
     for (int m = 0; m <= z->bucket.n_members; m++) {
         const bool end = m == z->bucket.n_members;
@@ -282,12 +261,15 @@ static void average_bucket(struct mp_runtime *rt, const struct mp_deepspeed *z)
         }
     }
     reduce_slices(rt, z, &together);
+    note_use(z, together.any_alone);
 }
 
-/* Without contiguous gradients the bucket is a list of gradients. */
+/* Without contiguous gradients the bucket is a list of gradients, each of which is written back. */
 static void average_list(struct mp_runtime *rt, const struct mp_deepspeed *z)
 {
-    reduce_slices(rt, z, &(struct slices){z->bucket.n_members, z->bucket.elements});
+    reduce_slices(rt, z, &(struct slices){.n = z->bucket.n_members, .elements = z->bucket.elements});
+    for (int m = 0; m < z->bucket.n_members; m++)
+        z->parameters[z->bucket.members[m]]->grad->storage->shared = z->options->overlap_comm;
 }
 
 static void clear_gradient(struct mp_runtime *rt, struct mp_tensor *p)
@@ -319,7 +301,7 @@ static void keep_gradient(struct mp_runtime *rt, struct mp_deepspeed *z, struct 
             if (is_mine(z, i))
                 elements += (uint64_t)mp_numel(z->parameters[i]);
         rt->category = MP_CATEGORY_GRADIENT;
-        z->kept = mp_storage_new(rt, elements * mp_dtype_bytes(z->dtype));
+        z->kept = new_on(rt, reduction_stream(z), elements * mp_dtype_bytes(z->dtype));
         rt->category = category;
     }
     set_gradient(rt, p, z->kept);
@@ -354,16 +336,21 @@ static void reduce_bucket(struct mp_runtime *rt, struct mp_deepspeed *z)
     struct bucket *b = &z->bucket;
     if (z->options->contiguous_gradients) {
         average_bucket(rt, z);
-        note_use(rt, z);
     } else {
         average_list(rt, z);
     }
     for (int m = 0; m < b->n_members; m++) {
         struct mp_tensor *p = z->parameters[b->members[m]];
         const bool mine = is_mine(z, b->members[m]);
+        rt->stream = (uint8_t)reduction_stream(z);
         if (mine && z->options->offload_optimizer)
             send_to_host(rt, z, b->members[m]);
-        else if (mine && z->options->contiguous_gradients)
+        rt->stream = MP_STREAM_MAIN;
+        if (mine && z->options->offload_optimizer && z->boundary)
+            clear_gradient(rt, p);
+        if (mine && z->options->offload_optimizer)
+            continue;
+        if (mine && z->options->contiguous_gradients)
             keep_gradient(rt, z, p);
         else if (!mine && z->options->stage == 2)
             clear_gradient(rt, p);
@@ -383,9 +370,14 @@ static void add_to_bucket(struct mp_runtime *rt, struct mp_deepspeed *z, int i)
         if (z->options->contiguous_gradients && z->options->overlap_comm)
             b->index = 1 - b->index;
     }
-    if (z->options->contiguous_gradients && elements > z->options->reduce_bucket_size)
+    if (z->options->contiguous_gradients && elements > z->options->reduce_bucket_size) {
+        if (z->options->offload_optimizer) { /* a copy of its own, for the stream that sends it */
+            struct mp_storage *copy = mp_storage_new(rt, (uint64_t)elements * mp_dtype_bytes(z->dtype));
+            set_gradient(rt, p, copy);
+            mp_storage_unref(rt, copy);
+        }
         b->oversized = true;
-    else if (z->options->contiguous_gradients)
+    } else if (z->options->contiguous_gradients)
         set_gradient(rt, p, b->buffers[b->index]);
     b->elements += elements;
     b->members[b->n_members++] = i;
@@ -404,7 +396,6 @@ static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *
     const char *op = rt->op;
     rt->op = "reduce";
     set_up_buckets(rt, z);
-    release_deferred(rt, z);
     if (reduces_in_hooks(z))
         add_to_bucket(rt, z, leaf->number - 1);
     rt->op = op;
@@ -439,12 +430,9 @@ static void epilogue(struct mp_runtime *rt, struct mp_deepspeed *z)
     if (!z->options->offload_optimizer)
         accumulate(rt, z);
     for (int i = 0; i < 2; i++) {
-        if (z->bucket.used[i])
-            defer(rt, z, z->bucket.buffers[i]);
         if (z->bucket.buffers[i])
             mp_storage_unref(rt, z->bucket.buffers[i]);
         z->bucket.buffers[i] = NULL;
-        z->bucket.used[i] = false;
     }
     z->ready = false;
     if (z->kept)
@@ -454,11 +442,22 @@ static void epilogue(struct mp_runtime *rt, struct mp_deepspeed *z)
         clear_gradient(rt, z->parameters[i]);
 }
 
+void mp_deepspeed_before_forward(struct mp_runtime *rt, struct mp_deepspeed *z, bool boundary)
+{
+    if (z->zero3)
+        mp_zero3_before_forward(rt, z->zero3, boundary);
+}
+
+void mp_deepspeed_after_forward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_outputs *out)
+{
+    if (z->zero3)
+        out->loss = mp_container_end(rt, out->loss);
+}
+
 void mp_deepspeed_backward(struct mp_runtime *rt, struct mp_deepspeed *z, struct mp_tensor *loss,
                            bool boundary)
 {
     z->boundary = boundary;
-    release_deferred(rt, z);
     struct mp_tensor *share = mp_take(rt, mp_div_number(rt, loss, (double)z->run->accumulate));
     struct mp_tensor *scaled = mp_take(rt, mp_mul_number(rt, share, 1));
     mp_backward(rt, scaled);
@@ -525,8 +524,9 @@ void mp_deepspeed_step(struct mp_runtime *rt, struct mp_deepspeed *z)
         return;
     }
     rt->op = "engine.step";
-    release_deferred(rt, z);
     if (z->options->offload_optimizer) {
+        mp_scratch(rt, 1); /* has anything overflowed? */
+        mp_scratch(rt, 4); /* the norms' sum, for the other ranks */
         release_accumulated(rt, z);
         rt->op = "";
         return;

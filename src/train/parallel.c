@@ -6,6 +6,15 @@
 #include "train/deepspeed.h"
 #include "train/optimizer.h"
 
+void mp_process_group_barrier(struct mp_runtime *rt)
+{
+    struct mp_storage *before = rt->barrier;
+    rt->barrier = mp_storage_new(rt, 1);
+    if (before)
+        mp_storage_unref(rt, before);
+    mp_scratch(rt, 4);
+}
+
 /*
  * init_process_group(); dist.barrier(); dist.all_reduce(torch.ones(1 << 20)): the barrier's tensor lives as long as the group.
  * A process group that moves nothing has no barrier. Filling that tensor is the first thing the GPU runs. What NCCL's start takes beside
@@ -21,10 +30,8 @@ void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run)
     rt->op = "init_process_group";
     if (several)
         mp_driver_event(rt, MP_DRIVER_NCCL_RANKS, 0);
-    if (!run->no_collectives) {
-        mp_storage_new(rt, 1);
-        mp_scratch(rt, 4);
-    }
+    if (!run->no_collectives)
+        mp_process_group_barrier(rt);
     struct mp_tensor *ones = mp_take(rt, mp_empty(rt, MP_SHAPE(1 << 20), MP_F32));
     mp_record_fill(rt, ones, 1);
     if (run->no_collectives)
@@ -94,6 +101,8 @@ void mp_parallel_before_forward(struct mp_runtime *rt, struct mp_parallel *p, in
         if (p->run->no_collectives) /* NCCL has asked for a stream before */
             mp_driver_event(rt, MP_DRIVER_STREAM_POOL, 0);
         mp_fsdp_before_forward(rt, p->fsdp);
+    } else if (p->deepspeed) {
+        mp_deepspeed_before_forward(rt, p->deepspeed, m == p->run->accumulate - 1);
     }
 }
 
@@ -103,6 +112,8 @@ void mp_parallel_after_forward(struct mp_runtime *rt, struct mp_parallel *p, str
         mp_ddp_after_forward(rt, p->ddp, out);
     else if (p->fsdp)
         mp_fsdp_after_forward(rt, p->fsdp, out);
+    else if (p->deepspeed)
+        mp_deepspeed_after_forward(rt, p->deepspeed, out);
 }
 
 void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p)
@@ -121,6 +132,8 @@ void mp_parallel_clip_grad_norm(struct mp_runtime *rt, struct mp_parallel *p)
  */
 int64_t mp_parallel_steady_from(const struct mp_run *run)
 {
+    if (run->ddp.wakes)
+        return INT64_MAX;
     if (run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1)
         return 4;
     return run->parallel == MP_PARALLEL_DEEPSPEED_ZERO3 ? 2 : 1;

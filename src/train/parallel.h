@@ -44,6 +44,8 @@ struct mp_parallel {
 
 /** The process group, its barrier, and the first all-reduce of the measured loop. */
 void mp_process_group_open(struct mp_runtime *rt, const struct mp_run *run);
+/** dist.barrier() through NCCL: its tensor stays until the next one. */
+void mp_process_group_barrier(struct mp_runtime *rt);
 /** Wrap the model. Without data parallelism the parameters are the model's own. p must stay where it is. */
 void mp_parallel_wrap(struct mp_runtime *rt, struct mp_parallel *p, const struct mp_run *run,
                       struct mp_net *net);

@@ -1,33 +1,50 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * DeepSpeed ZeRO, stage 3: weights are spread too, and gathered operator by operator.
+ * DeepSpeed ZeRO, stage 3: weights are spread too, and gathered module by module.
  *
- *     use        fetch what is not there ──> the operator ──> release what is not used again soon
- *     trace      the first micro-batch records the order of uses; from the second on, weights are fetched ahead
+ *     a module   fetch its parameters ──> fetch ahead ──> forward, or backward ──> release what is not used again soon
+ *     trace      the first micro-batch records the order of modules; from the second on, weights are fetched ahead
  *                (stage3_prefetch_bucket_size, stage3_max_live_parameters) and kept (stage3_max_reuse_distance,
- *                stage3_param_persistence_threshold)
+ *                stage3_param_persistence_threshold). Every module fetches ahead, those without parameters too
  *     gradients  collected in a bucket that always exists, reduced when it is full, kept as this rank's part
  *
- * A use is an operator that has a parameter among its arguments, or a node that works on one in backward: what DeepSpeed's hooks see of
- * a module. Several parameters that are fetched together go through a flat buffer.
+ * Parameters that are fetched together go through a flat buffer. It is filled when the gather starts; their own memory is taken
+ * when the first of them is needed, and the buffer goes when the last of them has been.
  *
- * deepspeed/runtime/zero/stage3.py, partition_parameters.py, partitioned_param_coordinator.py (0.19)
+ * deepspeed/runtime/zero/stage3.py, partition_parameters.py, parameter_offload.py, partitioned_param_coordinator.py (0.19)
  */
 #include "train/deepspeed.h"
 
+#include "shadow/module.h"
 #include "train/optimizer.h"
+
+/* Parameters under way. */
+struct gather {
+    struct mp_storage *flat; /* NULL: a single parameter, in its own memory from the start */
+    int *members, n, n_waited_for;
+    bool done;
+};
+
+enum place { AWAY, IN_FLIGHT, HERE };
 
 /* One parameter. */
 struct slot {
     int64_t elements, part; /* part: of each rank, rounded up */
-    bool available, persistent;
-    int active;          /* uses under way */
-    int64_t fetched_for; /* last use that a fetch or prefetch was meant for */
+    enum place place;
+    bool persistent;
+    unsigned active;       /* bit per kind of module that uses it now */
+    int64_t fetched_for;   /* last step that a fetch was meant for; -1: none of this micro-batch */
+    struct gather *gather; /* while in flight, or until its module has asked for it */
 };
 
-/* A use: the parameters, in the trace's flat list. */
+/* A module that has been called: its parameters, in the trace's flat list. */
 struct use {
     int first, n;
+};
+
+/* A parameter's turn in the trace. */
+struct turn {
+    int parameter, step;
 };
 
 struct mp_zero3 {
@@ -36,22 +53,26 @@ struct mp_zero3 {
     struct mp_tensor **parameters;
     int n;
     struct slot *slots;
-    int64_t world, available_elements;
+    int64_t world, rank, available_elements;
     enum mp_dtype dtype;
+    unsigned gather_stream, reduce_stream; /* the main stream without overlap_comm */
     struct mp_tensor *master;
     struct mp_optimizer_instance optimizer;
     struct mp_storage *bucket;
     int64_t bucket_elements;
-    int *members, n_members;
+    int *members, n_members, n_accumulated;
+    bool boundary;              /* the micro-batch before the step */
+    struct mp_storage **norms;  /* offload_optimizer: of this rank's parts, until the step */
     /* the trace */
     bool complete;
     struct use *uses;
     int n_uses, cap_uses;
-    int *traced, n_traced, cap_traced;
-    int step;  /* the next use */
-    int ahead; /* place in traced up to which parameters were fetched or passed */
-    struct mp_storage **deferred;
-    int n_deferred, cap_deferred;
+    struct turn *turns;
+    int n_turns, cap_turns;
+    int step;  /* modules called so far */
+    int ahead; /* turns up to here have been fetched or passed */
+    struct mp_module *in_backward; /* entered, and not left yet */
+    int n_in_backward, cap_in_backward;
     struct mp_storage *norm;
 };
 
@@ -67,86 +88,194 @@ static void *grown(struct mp_runtime *rt, void *array, int *capacity, int n, siz
     return bigger;
 }
 
-/* ---- fetching ---- */
+/* ---- gathering ---- */
 
 static uint64_t gathered_bytes(const struct mp_zero3 *z, int i)
 {
     return (uint64_t)(z->slots[i].part * z->world) * mp_dtype_bytes(z->dtype);
 }
 
-/* Offloaded parts come over one by one. */
-static struct mp_storage **parts_from_host(struct mp_runtime *rt, const struct mp_zero3 *z,
-                                           const int *which, int n)
+static struct mp_storage *new_on(struct mp_runtime *rt, unsigned stream, uint64_t bytes)
 {
-    struct mp_storage **parts = mp_runtime_alloc(rt, (size_t)n * sizeof(struct mp_storage *));
-    for (int k = 0; k < n; k++)
-        parts[k] = mp_storage_new(rt, (uint64_t)z->slots[which[k]].part * mp_dtype_bytes(z->dtype));
-    return parts;
+    rt->stream = (uint8_t)stream;
+    struct mp_storage *storage = mp_storage_new(rt, bytes);
+    rt->stream = MP_STREAM_MAIN;
+    return storage;
 }
 
-/* Through a flat buffer when there are several; each then gets memory of its own. */
-static void fetch(struct mp_runtime *rt, struct mp_zero3 *z, enum mp_stream stream,
-                  const int *which, int n)
+/* The parameter takes memory on this stream. */
+static void take_memory(struct mp_runtime *rt, const struct mp_zero3 *z, unsigned stream, int i, uint64_t bytes)
 {
-    uint64_t bytes = 0;
-    for (int k = 0; k < n; k++) {
-        bytes += gathered_bytes(z, which[k]);
-        z->slots[which[k]].available = true;
-        z->available_elements += z->slots[which[k]].elements;
-    }
-    if (n == 0 || z->world == 1) /* the only part is the whole */
+    z->parameters[i]->storage->stream = (uint8_t)stream;
+    mp_storage_resize(rt, z->parameters[i]->storage, bytes);
+}
+
+/* Offloaded parts come over one by one. */
+static void parts_from_host(struct mp_runtime *rt, const struct mp_zero3 *z, const struct gather *g)
+{
+    if (!z->options->offload_param)
         return;
+    struct mp_storage **parts = mp_runtime_alloc(rt, (size_t)g->n * sizeof(struct mp_storage *));
+    for (int k = 0; k < g->n; k++)
+        parts[k] = new_on(rt, z->gather_stream, (uint64_t)z->slots[g->members[k]].part * mp_dtype_bytes(z->dtype));
+    for (int k = 0; k < g->n; k++)
+        mp_storage_unref(rt, parts[k]);
+}
+
+static void start_gather(struct mp_runtime *rt, struct mp_zero3 *z, const int *which, int n)
+{
+    struct gather *g = mp_runtime_alloc(rt, sizeof *g);
+    uint64_t bytes = 0;
+    *g = (struct gather){.members = mp_runtime_alloc(rt, (size_t)n * sizeof *g->members), .n = n, .n_waited_for = n};
+    memcpy(g->members, which, (size_t)n * sizeof *which);
+    for (int k = 0; k < n; k++) {
+        struct slot *slot = &z->slots[which[k]];
+        bytes += gathered_bytes(z, which[k]);
+        slot->place = IN_FLIGHT;
+        slot->gather = g;
+        z->available_elements += slot->elements;
+    }
+    if (z->world == 1) /* the only part is the whole */
+        return;
+    if (n > 1)
+        g->flat = new_on(rt, z->gather_stream, bytes);
+    else
+        take_memory(rt, z, z->gather_stream, which[0], bytes);
+    parts_from_host(rt, z, g);
+}
+
+static int compare_integers(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static void gather(struct mp_runtime *rt, struct mp_zero3 *z, int *which, int n)
+{
     const char *op = rt->op;
     const enum mp_category category = rt->category;
+    if (n == 0)
+        return;
     rt->op = "all_gather";
     rt->category = MP_CATEGORY_COMMUNICATION;
-    rt->stream = (uint8_t)stream;
-    struct mp_storage **parts = z->options->offload_param ? parts_from_host(rt, z, which, n) : NULL;
-    struct mp_storage *flat = n > 1 ? mp_storage_new(rt, bytes) : NULL;
-    rt->stream = MP_STREAM_MAIN;
-    for (int k = 0; k < n; k++) {
-        const int i = which[k];
-        z->parameters[i]->storage->stream = (uint8_t)stream;
-        mp_storage_resize(rt, z->parameters[i]->storage,
-                          n > 1 ? mp_nbytes(z->parameters[i]) : gathered_bytes(z, i));
-    }
-    if (flat)
-        mp_storage_unref(rt, flat);
-    for (int k = 0; parts && k < n; k++)
-        mp_storage_unref(rt, parts[k]);
+    qsort(which, (size_t)n, sizeof *which, compare_integers);
+    start_gather(rt, z, which, n);
     rt->category = category;
     rt->op = op;
 }
 
-static void drop(struct mp_runtime *rt, struct mp_zero3 *z, int i)
+/* The parameter is needed: all that came with it leave the flat buffer. */
+static void wait_for(struct mp_runtime *rt, struct mp_zero3 *z, int i)
 {
-    if (!z->slots[i].available || z->slots[i].active)
+    struct gather *g = z->slots[i].gather;
+    const enum mp_category category = rt->category;
+    if (!g)
         return;
-    mp_storage_resize(rt, z->parameters[i]->storage, 0);
-    z->slots[i].available = false;
-    z->available_elements -= z->slots[i].elements;
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    for (int k = 0; !g->done && k < g->n; k++) {
+        if (g->flat)
+            take_memory(rt, z, z->gather_stream, g->members[k], mp_nbytes(z->parameters[g->members[k]]));
+        z->slots[g->members[k]].place = HERE;
+    }
+    rt->category = category;
+    g->done = true;
+    z->slots[i].gather = NULL;
+    if (--g->n_waited_for == 0 && g->flat)
+        mp_storage_unref(rt, g->flat);
 }
 
-/* The next uses' parameters, as many as fit into the bucket and the limit. */
-static void prefetch(struct mp_runtime *rt, struct mp_zero3 *z)
+/* free_param(): its memory came from the gathering stream and was used on the main one. */
+static void drop(struct mp_runtime *rt, struct mp_zero3 *z, int i)
 {
-    const int64_t room = MP_MIN(z->options->max_live_parameters - z->available_elements,
-                                z->options->prefetch_bucket_size);
+    struct slot *slot = &z->slots[i];
+    if (slot->place != HERE || slot->active)
+        return;
+    struct mp_storage *storage = z->parameters[i]->storage;
+    storage->shared = storage->stream != MP_STREAM_MAIN;
+    mp_storage_resize(rt, storage, 0);
+    slot->place = AWAY;
+    z->available_elements -= slot->elements;
+}
+
+/* ---- modules ---- */
+
+/* Numbers of a module's parameters, ascending. */
+static int numbers_of(const struct mp_module *module, int *numbers)
+{
+    int n = 0;
+    for (int k = 0; k < module->n_parameters; k++)
+        if (module->parameters[k]->storage->owner)
+            numbers[n++] = module->parameters[k]->storage->owner - 1;
+    if (n > 1)
+        qsort(numbers, (size_t)n, sizeof *numbers, compare_integers);
+    return n;
+}
+
+static void record(struct mp_runtime *rt, struct mp_zero3 *z, const int *which, int n)
+{
+    z->uses = grown(rt, z->uses, &z->cap_uses, z->n_uses, sizeof *z->uses);
+    for (int k = 0; k < n; k++) {
+        z->turns = grown(rt, z->turns, &z->cap_turns, z->n_turns, sizeof *z->turns);
+        z->turns[z->n_turns++] = (struct turn){which[k], z->n_uses};
+    }
+    z->uses[z->n_uses++] = (struct use){z->n_turns - n, n};
+}
+
+/* Turns that this module takes now are not to be fetched ahead later. */
+static void pass_turns(struct mp_zero3 *z, const int *which, int n)
+{
+    int n_wanted = 0, n_passed = 0;
+    for (int k = 0; k < n; k++)
+        n_wanted += z->slots[which[k]].fetched_for < z->step;
+    while (n_passed < n_wanted && z->ahead < z->n_turns) {
+        const struct turn *turn = &z->turns[z->ahead++];
+        z->slots[turn->parameter].fetched_for = turn->step;
+        n_passed++;
+    }
+}
+
+/* The next modules' parameters, as many as fit into the bucket and the limit. */
+static void fetch_ahead(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    const int64_t room = MP_MIN(z->options->max_live_parameters - z->available_elements, z->options->prefetch_bucket_size);
     int *which = NULL, n = 0, capacity = 0;
     int64_t elements = 0;
-    while (z->ahead < z->n_traced && elements < room) {
-        const int i = z->traced[z->ahead++];
+    while (z->ahead < z->n_turns && elements < room) {
+        const struct turn *turn = &z->turns[z->ahead++];
+        struct slot *slot = &z->slots[turn->parameter];
         bool twice = false;
         for (int k = 0; k < n; k++)
-            twice |= which[k] == i;
-        z->slots[i].fetched_for = MP_MAX(z->slots[i].fetched_for, z->ahead);
-        if (z->slots[i].available || twice)
+            twice |= which[k] == turn->parameter;
+        slot->fetched_for = MP_MAX(slot->fetched_for, turn->step);
+        if (slot->place != AWAY || twice)
             continue;
         which = grown(rt, which, &capacity, n, sizeof *which);
-        which[n++] = i;
-        elements += z->slots[i].elements;
+        which[n++] = turn->parameter;
+        elements += slot->elements;
     }
-    fetch(rt, z, MP_STREAM_COPY_IN, which, n);
+    gather(rt, z, which, n);
+}
+
+static void fetch(struct mp_runtime *rt, struct mp_zero3 *z, const struct mp_module *module)
+{
+    int which[MP_MODULE_PARAMETERS], missing[MP_MODULE_PARAMETERS], n_missing = 0;
+    const int n = numbers_of(module, which);
+    if (!z->complete)
+        record(rt, z, which, n);
+    for (int k = 0; k < n; k++)
+        if (z->slots[which[k]].place == AWAY)
+            missing[n_missing++] = which[k];
+    gather(rt, z, missing, n_missing);
+    for (int k = 0; k < n; k++) {
+        z->slots[which[k]].active |= 1u << module->kind;
+        wait_for(rt, z, which[k]);
+    }
+    if (z->complete) {
+        pass_turns(z, which, n);
+        if (z->options->prefetch_bucket_size > 0)
+            fetch_ahead(rt, z);
+    }
+    z->step++;
 }
 
 /* Is it needed again before max_reuse_distance elements of other weights have passed? */
@@ -155,117 +284,117 @@ static bool is_reused(const struct mp_zero3 *z, int i)
     int64_t passed = 0;
     for (int u = z->step; u < z->n_uses && passed < z->options->max_reuse_distance; u++) {
         for (int k = z->uses[u].first; k < z->uses[u].first + z->uses[u].n; k++) {
-            if (z->traced[k] == i)
+            if (z->turns[k].parameter == i)
                 return true;
-            passed += z->slots[z->traced[k]].elements;
+            passed += z->slots[z->turns[k].parameter].elements;
         }
     }
     return false;
 }
 
-/* ---- uses ---- */
-
-static void release_deferred(struct mp_runtime *rt, struct mp_zero3 *z)
+static void release(struct mp_runtime *rt, struct mp_zero3 *z, const struct mp_module *module)
 {
-    for (int i = 0; i < z->n_deferred; i++)
-        mp_storage_unref(rt, z->deferred[i]);
-    z->n_deferred = 0;
-}
-
-#define MAX_USED 8
-
-/* The parameters among the tensors, each once. */
-static int used_parameters(int n, struct mp_tensor *const *tensors, int *which)
-{
-    int n_used = 0;
-    for (int t = 0; t < n && n_used < MAX_USED; t++) {
-        if (!tensors[t] || !tensors[t]->storage->owner)
-            continue;
-        const int i = tensors[t]->storage->owner - 1;
-        bool twice = false;
-        for (int k = 0; k < n_used; k++)
-            twice |= which[k] == i;
-        if (!twice)
-            which[n_used++] = i;
-    }
-    return n_used;
-}
-
-static void record(struct mp_runtime *rt, struct mp_zero3 *z, const int *which, int n)
-{
-    z->uses = grown(rt, z->uses, &z->cap_uses, z->n_uses, sizeof *z->uses);
-    z->uses[z->n_uses++] = (struct use){z->n_traced, n};
+    int which[MP_MODULE_PARAMETERS];
+    const int n = numbers_of(module, which);
     for (int k = 0; k < n; k++) {
-        z->traced = grown(rt, z->traced, &z->cap_traced, z->n_traced, sizeof *z->traced);
-        z->traced[z->n_traced++] = which[k];
-    }
-}
-
-static void begin_use(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors)
-{
-    struct mp_zero3 *z = context;
-    int which[MAX_USED], missing[MAX_USED], n_missing = 0;
-    const int n_used = used_parameters(n, tensors, which);
-    bool nested = true;
-    for (int k = 0; k < n_used; k++) {
-        nested = nested && z->slots[which[k]].active > 0;
-        if (!z->slots[which[k]].available)
-            missing[n_missing++] = which[k];
-        z->slots[which[k]].active++;
-    }
-    if (n_used == 0 || nested) /* an operator inside the one that was counted */
-        return;
-    fetch(rt, z, MP_STREAM_COPY_IN, missing, n_missing);
-    if (!z->complete) {
-        record(rt, z, which, n_used);
-        return;
-    }
-    if (z->step < z->n_uses) {
-        const struct use *use = &z->uses[z->step++];
-        z->ahead = MP_MAX(z->ahead, use->first + use->n);
-    }
-    if (z->options->prefetch_bucket_size > 0)
-        prefetch(rt, z);
-}
-
-static void end_use(struct mp_runtime *rt, void *context, int n, struct mp_tensor *const *tensors)
-{
-    struct mp_zero3 *z = context;
-    int which[MAX_USED];
-    const int n_used = used_parameters(n, tensors, which);
-    for (int k = 0; k < n_used; k++) {
         struct slot *slot = &z->slots[which[k]];
-        if (slot->active > 0 && --slot->active > 0)
-            continue;
-        release_deferred(rt, z);
-        const bool keep = z->complete && (slot->persistent || is_reused(z, which[k]));
-        if (!keep)
+        slot->active &= ~(1u << module->kind);
+        if (!z->complete || !(slot->persistent || slot->fetched_for > z->step || is_reused(z, which[k])))
             drop(rt, z, which[k]);
     }
 }
 
-/* A recomputation ends early, inside operators. */
-static void stop_uses(struct mp_runtime *rt, void *context)
+static void before_forward(struct mp_runtime *rt, void *context, const struct mp_module *module) { fetch(rt, context, module); }
+static void after_forward(struct mp_runtime *rt, void *context, const struct mp_module *module) { release(rt, context, module); }
+
+static int place_in_backward(const struct mp_zero3 *z, const struct mp_module *module)
+{
+    int at = 0;
+    while (at < z->n_in_backward && (z->in_backward[at].kind != module->kind || z->in_backward[at].parameters[0] != module->parameters[0]))
+        at++;
+    return at;
+}
+
+static void before_backward(struct mp_runtime *rt, void *context, const struct mp_module *module)
 {
     struct mp_zero3 *z = context;
-    for (int i = 0; i < z->n; i++) {
-        if (z->slots[i].active == 0)
-            continue;
-        z->slots[i].active = 0;
-        if (!z->complete || (!z->slots[i].persistent && !is_reused(z, i)))
-            drop(rt, z, i);
+    if (module->n_parameters > 0 && place_in_backward(z, module) == z->n_in_backward) {
+        z->in_backward = grown(rt, z->in_backward, &z->cap_in_backward, z->n_in_backward, sizeof *z->in_backward);
+        z->in_backward[z->n_in_backward++] = *module;
+    }
+    fetch(rt, z, module);
+}
+
+static void after_backward(struct mp_runtime *rt, void *context, const struct mp_module *module)
+{
+    struct mp_zero3 *z = context;
+    const int at = place_in_backward(z, module);
+    if (at < z->n_in_backward)
+        memmove(&z->in_backward[at], &z->in_backward[at + 1], (size_t)(--z->n_in_backward - at) * sizeof *z->in_backward);
+    release(rt, z, module);
+}
+
+/* Modules whose input wanted no gradient have not been left: the embeddings. */
+static void release_leftovers(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    while (z->n_in_backward > 0) {
+        const struct mp_module *module = &z->in_backward[--z->n_in_backward];
+        int which[MP_MODULE_PARAMETERS];
+        const int n = numbers_of(module, which);
+        for (int k = 0; k < n; k++) {
+            z->slots[which[k]].active &= ~(1u << module->kind);
+            if (!z->slots[which[k]].persistent)
+                drop(rt, z, which[k]);
+        }
     }
 }
 
 /* ---- gradients ---- */
 
-/* The reducing stream copies them: they are free when that is seen to be done, at the next allocation. */
-static void defer(struct mp_runtime *rt, struct mp_zero3 *z, struct mp_storage *storage)
+/* The reducing stream has copied it: free when that is seen to be done. */
+static void share(const struct mp_zero3 *z, struct mp_storage *storage)
 {
-    z->deferred =
-        grown(rt, z->deferred, &z->cap_deferred, z->n_deferred, sizeof(struct mp_storage *));
-    storage->refs++;
-    z->deferred[z->n_deferred++] = storage;
+    storage->shared = z->reduce_stream != MP_STREAM_MAIN;
+}
+
+/* Norms are taken in float64; for sizes, an int64 is as good. */
+static struct mp_tensor *part_norm(struct mp_runtime *rt, int64_t elements)
+{
+    struct mp_tensor *wide = mp_empty(rt, MP_SHAPE(elements), MP_I64);
+    struct mp_tensor *norm = mp_reduce(rt, wide, 1u, false);
+    mp_discard(rt, wide);
+    return norm;
+}
+
+/* A part goes to the host in float32, and leaves its norm: (norm ** 2) ** 0.5. */
+static void send_to_host(struct mp_runtime *rt, struct mp_zero3 *z, int i)
+{
+    const int64_t elements = z->slots[i].part;
+    struct mp_tensor *norm = part_norm(rt, elements);
+    struct mp_storage *square = mp_storage_new(rt, 8);
+    mp_discard(rt, norm);
+    z->norms[i] = mp_storage_new(rt, 8);
+    mp_storage_unref(rt, square);
+    if (z->dtype != MP_F32)
+        mp_scratch(rt, 4 * (uint64_t)elements);
+}
+
+/* Sums live on the host: each part's comes over, the next one's before the last one goes. */
+static void add_on_host(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    struct mp_storage *sum = NULL;
+    for (int m = 0; m < z->n_members; m++) {
+        const int i = z->members[m];
+        if (z->slots[i].part * z->rank >= z->slots[i].elements)
+            continue;
+        if (sum)
+            mp_storage_unref(rt, sum);
+        sum = mp_storage_new(rt, (uint64_t)z->slots[i].part * mp_dtype_bytes(z->dtype));
+        if (z->boundary)
+            send_to_host(rt, z, i);
+    }
+    if (sum)
+        mp_storage_unref(rt, sum);
 }
 
 /* reduce_scatter_coalesced(): gradients are laid out by rank, unless one alone divides evenly. */
@@ -273,18 +402,22 @@ static void reduce_bucket(struct mp_runtime *rt, struct mp_zero3 *z)
 {
     uint64_t elements = 0;
     const bool whole = z->n_members == 1 && z->slots[z->members[0]].elements % z->world == 0;
+    struct mp_storage *flat = NULL;
+    qsort(z->members, (size_t)z->n_members, sizeof *z->members, compare_integers);
     for (int m = 0; m < z->n_members; m++)
         elements += (uint64_t)(z->slots[z->members[m]].part * z->world);
-    if (z->n_members > 0 && !whole) {
-        release_deferred(rt, z);
-        rt->stream = MP_STREAM_REDUCE_SCATTER;
-        mp_scratch(rt, elements * mp_dtype_bytes(z->dtype));
-        rt->stream = MP_STREAM_MAIN;
-    }
+    rt->stream = (uint8_t)z->reduce_stream;
+    if (z->n_members > 0 && !whole)
+        flat = mp_storage_new(rt, elements * mp_dtype_bytes(z->dtype));
+    if (z->options->offload_optimizer)
+        add_on_host(rt, z);
+    if (flat)
+        mp_storage_unref(rt, flat);
+    rt->stream = MP_STREAM_MAIN;
     for (int m = 0; m < z->n_members; m++) {
         struct mp_tensor *p = z->parameters[z->members[m]];
         if (p->grad->storage != z->bucket)
-            defer(rt, z, p->grad->storage);
+            share(z, p->grad->storage);
         mp_tensor_unref(rt, p->grad);
         p->grad = NULL;
     }
@@ -292,7 +425,7 @@ static void reduce_bucket(struct mp_runtime *rt, struct mp_zero3 *z)
     z->bucket_elements = 0;
 }
 
-/* The gradient moves into the bucket, and its own memory goes. */
+/* The gradient moves into the bucket, and its own memory goes. With the last one the bucket is reduced. */
 static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *leaf)
 {
     struct mp_zero3 *z = context;
@@ -302,23 +435,60 @@ static void accumulated(struct mp_runtime *rt, void *context, struct mp_tensor *
     const int64_t elements = z->slots[i].elements;
     if (z->bucket_elements + elements > z->options->reduce_bucket_size && z->n_members > 0)
         reduce_bucket(rt, z);
-    release_deferred(rt, z);
     if (z->bucket && z->bucket_elements + elements <= z->options->reduce_bucket_size) {
-        defer(rt, z, leaf->grad->storage);
+        share(z, leaf->grad->storage);
         mp_storage_unref(rt, leaf->grad->storage);
         z->bucket->refs++;
         leaf->grad->storage = z->bucket;
     }
     z->members[z->n_members++] = i;
     z->bucket_elements += elements;
+    if (++z->n_accumulated == z->n)
+        reduce_bucket(rt, z);
 }
 
 static void backward_done(struct mp_runtime *rt, void *context)
 {
     struct mp_zero3 *z = context;
     reduce_bucket(rt, z);
-    z->complete = true; /* one forward and backward have been seen */
+    release_leftovers(rt, z);
+    z->n_accumulated = 0;
+}
+
+/* assert_ints_same_as_other_ranks() */
+static void agree_on(struct mp_runtime *rt, int n)
+{
+    mp_scratch(rt, 8);
+    mp_scratch(rt, 8 * (uint64_t)n);
+}
+
+/* Ranks make sure that they have recorded the same: modules, parameters, and whose they are. */
+static void agree_on_trace(struct mp_runtime *rt, const struct mp_zero3 *z)
+{
+    if (z->complete)
+        return;
+    agree_on(rt, z->n_uses);
+    for (int i = 0; i < 2 && z->n_uses > 0; i++)
+        agree_on(rt, z->n_turns);
+}
+
+/* reset_step(), before a forward: the first one that follows a backward has the whole trace. */
+void mp_zero3_before_forward(struct mp_runtime *rt, struct mp_zero3 *z, bool boundary)
+{
+    z->boundary = boundary;
+    agree_on_trace(rt, z);
+    z->complete = z->n_uses > 0;
     z->step = z->ahead = 0;
+    z->available_elements = 0;
+    for (int i = 0; i < z->n; i++) {
+        z->slots[i].fetched_for = -1;
+        if (z->slots[i].gather) {
+            wait_for(rt, z, i);
+            drop(rt, z, i);
+        }
+    }
+    mp_container_begin(rt); /* the model with its head */
+    mp_container_begin(rt); /* the model below it */
 }
 
 /* ---- construction ---- */
@@ -329,6 +499,12 @@ static int64_t all_parts(const struct mp_zero3 *z)
     for (int i = 0; i < z->n; i++)
         elements += z->slots[i].part;
     return elements;
+}
+
+static void barrier(struct mp_runtime *rt, const struct mp_zero3 *z)
+{
+    if (!z->run->no_collectives)
+        mp_process_group_barrier(rt);
 }
 
 /* Weights are cut one by one, then the parts move together. */
@@ -343,32 +519,58 @@ static void partition_weights(struct mp_runtime *rt, struct mp_zero3 *z)
         slot->part = (slot->elements + z->world - 1) / z->world;
         slot->persistent = slot->elements <= z->options->persistence_threshold;
         p->number = p->storage->owner = i + 1;
-        parts[i] = mp_storage_new(rt, (uint64_t)slot->part * mp_dtype_bytes(z->dtype));
+        if (!z->options->offload_param)
+            parts[i] = mp_storage_new(rt, (uint64_t)slot->part * mp_dtype_bytes(z->dtype));
         mp_storage_resize(rt, p->storage, 0);
     }
+    if (!z->options->offload_optimizer)
+        mp_storage_new(rt, 1); /* the overflow flag */
+    barrier(rt, z);
     for (int i = 0; i < z->n; i++) /* by way of the host */
-        mp_storage_unref(rt, parts[i]);
-    mp_empty_cache(rt);
-    if (!z->options->offload_param)
-        mp_storage_new(rt, (uint64_t)all_parts(z) * mp_dtype_bytes(z->dtype));
+        if (parts[i])
+            mp_storage_unref(rt, parts[i]);
+    if (z->options->offload_param)
+        return;
+    mp_empty_cache(rt); /* defragment() */
+    mp_storage_new(rt, (uint64_t)all_parts(z) * mp_dtype_bytes(z->dtype));
 }
 
 static void make_masters(struct mp_runtime *rt, struct mp_zero3 *z)
 {
     const int64_t elements = all_parts(z);
-    if (z->options->offload_optimizer)
+    if (z->options->offload_optimizer) {
+        barrier(rt, z);
+        barrier(rt, z);
         return;
-    struct mp_storage *copy = mp_storage_new(rt, 4 * (uint64_t)elements);
+    }
+    struct mp_storage *copy = z->dtype == MP_F32 ? NULL : mp_storage_new(rt, 4 * (uint64_t)elements);
     z->master = mp_take(rt, mp_empty(rt, MP_SHAPE(elements), MP_F32));
-    mp_storage_unref(rt, copy);
+    if (copy)
+        mp_storage_unref(rt, copy);
+    barrier(rt, z);
     mp_scratch(rt, 4 * (uint64_t)elements); /* gradients of zeros */
+    barrier(rt, z);
+}
+
+/* A weight comes by itself, at once. */
+static void gather_alone(struct mp_runtime *rt, struct mp_zero3 *z, int i)
+{
+    const enum mp_category category = rt->category;
+    rt->category = MP_CATEGORY_COMMUNICATION;
+    z->slots[i].place = HERE;
+    z->available_elements += z->slots[i].elements;
+    if (z->world > 1)
+        take_memory(rt, z, MP_STREAM_MAIN, i, gathered_bytes(z, i));
+    rt->category = category;
 }
 
 /* Each weight is gathered once, to be looked at. */
 static void visit_weights(struct mp_runtime *rt, struct mp_zero3 *z)
 {
     for (int i = 0; i < z->n; i++) {
-        fetch(rt, z, MP_STREAM_MAIN, &i, 1);
+        gather_alone(rt, z, i);
+        if (z->options->offload_param && z->world > 1)
+            mp_scratch(rt, (uint64_t)z->slots[i].part * mp_dtype_bytes(z->dtype));
         drop(rt, z, i);
         if (z->world == 1)
             mp_scratch(rt, gathered_bytes(z, i));
@@ -383,15 +585,19 @@ struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run,
                            .options = &run->deepspeed,
                            .parameters = parameters,
                            .n = n,
-                           .world = run->world};
+                           .world = run->world,
+                           .rank = run->rank};
     z->dtype = n ? (enum mp_dtype)parameters[0]->dtype : MP_F32;
+    if (z->options->overlap_comm) {
+        z->gather_stream = MP_STREAM_COPY_IN;
+        z->reduce_stream = MP_STREAM_REDUCE_SCATTER;
+    }
     z->slots = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *z->slots);
     z->members = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof *z->members);
+    z->norms = mp_runtime_alloc(rt, (size_t)MP_MAX(n, 1) * sizeof(struct mp_storage *));
     rt->op = "deepspeed.initialize";
     rt->category = MP_CATEGORY_PARAMETER;
     partition_weights(rt, z);
-    if (!z->options->offload_optimizer)
-        mp_storage_new(rt, 1); /* the overflow flag */
     make_masters(rt, z);
     rt->category = MP_CATEGORY_COMMUNICATION;
     if (z->options->contiguous_gradients)
@@ -405,11 +611,14 @@ struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run,
     rt->op = "";
     mp_optimizer_init(rt, &z->optimizer, run->optimizer, &z->master, z->master ? 1 : 0);
     *hooks = (struct mp_hooks){.context = z,
+                               .hooks_tensors = true,
+                               .linear_function = z->options->memory_efficient_linear,
                                .accumulated = accumulated,
                                .backward_done = backward_done,
-                               .begin_use = begin_use,
-                               .end_use = end_use,
-                               .stop_uses = stop_uses};
+                               .before_forward = before_forward,
+                               .after_forward = after_forward,
+                               .before_backward = before_backward,
+                               .after_backward = after_backward};
     rt->hooks = hooks;
     return z;
 }
@@ -419,26 +628,64 @@ struct mp_zero3 *mp_zero3_wrap(struct mp_runtime *rt, const struct mp_run *run,
 static void norms(struct mp_runtime *rt, const struct mp_zero3 *z)
 {
     const int before = rt->n_temporaries;
-    for (int i = 0; i < z->n; i++) { /* in float64; for sizes, an int64 is as good */
-        struct mp_tensor *wide = mp_empty(rt, MP_SHAPE(z->slots[i].part), MP_I64);
-        mp_keep(mp_reduce(rt, wide, 1u, false));
-        mp_discard(rt, wide);
-    }
+    for (int i = 0; i < z->n; i++)
+        mp_keep(part_norm(rt, z->slots[i].part));
     mp_discard_to(rt, before);
 }
 
-/* Weights that always stay are gathered again, together. */
+/* With the optimizer on the host the parts' norms are there already. */
+static void add_norms(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    struct mp_storage *total = mp_storage_new(rt, 8);
+    mp_scratch(rt, 8);
+    mp_storage_unref(rt, total);
+    mp_scratch(rt, 4);
+    for (int i = 0; i < z->n; i++) {
+        if (z->norms[i])
+            mp_storage_unref(rt, z->norms[i]);
+        z->norms[i] = NULL;
+    }
+}
+
+/* float16: torch.isinf(), by way of the absolute values, and torch.isnan() of all parts, on the stream that reduced them */
+static void look_for_overflow(struct mp_runtime *rt, const struct mp_zero3 *z)
+{
+    if (z->dtype != MP_F16 || z->options->offload_optimizer)
+        return;
+    rt->stream = (uint8_t)z->reduce_stream;
+    for (int isnan = 0; isnan < 2; isnan++) {
+        struct mp_tensor *absolute = isnan ? NULL : mp_keep(mp_empty(rt, MP_SHAPE(all_parts(z)), MP_F16));
+        struct mp_tensor *found = mp_keep(mp_empty(rt, MP_SHAPE(all_parts(z)), MP_BOOL));
+        if (absolute) {
+            absolute->pinned = false;
+            mp_discard(rt, absolute);
+        }
+        mp_discard(rt, mp_reduce(rt, found, 1u, false));
+        found->pinned = false;
+        mp_discard(rt, found);
+    }
+    struct mp_storage *clone = mp_storage_new(rt, 1), *bytes = mp_storage_new(rt, 1);
+    mp_storage_unref(rt, clone);
+    mp_storage_unref(rt, bytes);
+    rt->stream = MP_STREAM_MAIN;
+}
+
+/* Weights that always stay are gathered again, together: side by side, without a flat buffer. */
 static void gather_persistent(struct mp_runtime *rt, struct mp_zero3 *z)
 {
-    int *which = mp_runtime_alloc(rt, (size_t)MP_MAX(z->n, 1) * sizeof *which), n = 0;
-    for (int i = 0; i < z->n; i++) {
-        if (!z->slots[i].persistent)
-            continue;
-        drop(rt, z, i);
-        which[n++] = i;
-    }
-    for (int k = 0; k < n; k++) /* side by side, without a flat buffer */
-        fetch(rt, z, MP_STREAM_MAIN, &which[k], 1);
+    struct mp_storage **parts = mp_runtime_alloc(rt, (size_t)MP_MAX(z->n, 1) * sizeof(struct mp_storage *));
+    for (int i = 0; i < z->n; i++)
+        if (z->slots[i].persistent)
+            drop(rt, z, i);
+    for (int i = 0; i < z->n; i++)
+        if (z->slots[i].persistent && z->options->offload_param && z->world > 1)
+            parts[i] = mp_storage_new(rt, (uint64_t)z->slots[i].part * mp_dtype_bytes(z->dtype));
+    for (int i = 0; i < z->n; i++)
+        if (z->slots[i].persistent)
+            gather_alone(rt, z, i);
+    for (int i = 0; i < z->n; i++)
+        if (parts[i])
+            mp_storage_unref(rt, parts[i]);
 }
 
 /* float32 gradients: flattened, then cast */
@@ -452,28 +699,39 @@ static struct mp_tensor *flat_gradients(struct mp_runtime *rt, const struct mp_z
     return wide;
 }
 
-void mp_zero3_step(struct mp_runtime *rt, struct mp_zero3 *z)
+static void update(struct mp_runtime *rt, struct mp_zero3 *z)
 {
-    rt->op = "engine.step";
     struct mp_storage *old = z->norm; /* the engine has it until it is through */
-    release_deferred(rt, z);
-    for (int i = 0; i < z->n; i++)
-        drop(rt, z, i);
     norms(rt, z);
     struct mp_storage *total = mp_storage_new(rt, 8), *scaled = mp_storage_new(rt, 8);
     z->norm = mp_storage_new(rt, 8);
-    if (z->master) {
-        rt->category = MP_CATEGORY_GRADIENT;
-        z->master->grad = flat_gradients(rt, z);
-        rt->category = MP_CATEGORY_TEMPORARY;
-        mp_optimizer_step(rt, &z->optimizer);
-        mp_tensor_unref(rt, z->master->grad);
-        z->master->grad = NULL;
-    }
+    rt->category = MP_CATEGORY_GRADIENT;
+    z->master->grad = flat_gradients(rt, z);
+    rt->category = MP_CATEGORY_TEMPORARY;
+    mp_optimizer_step(rt, &z->optimizer);
+    mp_tensor_unref(rt, z->master->grad);
+    z->master->grad = NULL;
     gather_persistent(rt, z);
     mp_storage_unref(rt, scaled);
     mp_storage_unref(rt, total);
     if (old)
         mp_storage_unref(rt, old);
+}
+
+void mp_zero3_step(struct mp_runtime *rt, struct mp_zero3 *z)
+{
+    rt->op = "engine.step";
+    for (int i = 0; i < z->n; i++) {
+        wait_for(rt, z, i);
+        z->slots[i].active = 0;
+        drop(rt, z, i);
+    }
+    look_for_overflow(rt, z);
+    if (z->master) {
+        update(rt, z);
+    } else {
+        add_norms(rt, z);
+        gather_persistent(rt, z);
+    }
     rt->op = "";
 }

@@ -393,6 +393,55 @@ START_TEST(repeated_events_belong_to_shifted_storages)
 }
 END_TEST
 
+START_TEST(what_another_stream_used_is_gone_at_the_next_allocation)
+{
+    struct mp_storage *const shared = mp_storage_new(rt, 1), *const own = mp_storage_new(rt, 2);
+    probe_begin(&probe);
+    shared->shared = true;
+    mp_storage_unref(rt, shared);
+    ck_assert_uint_eq(probe.program.live_bytes, 3);
+    mp_storage_unref(rt, own);
+    ck_assert_uint_eq(probe.program.live_bytes, 1);
+    mp_storage_new(rt, 4);
+    ck_assert_uint_eq(probe.program.live_bytes, 4);
+}
+END_TEST
+
+START_TEST(a_shared_storage_that_lets_go_keeps_its_memory_until_then)
+{
+    struct mp_storage *const storage = mp_storage_new(rt, 1);
+    storage->shared = true;
+    mp_storage_resize(rt, storage, 0);
+    ck_assert_uint_eq(probe.program.live_bytes, 1);
+    mp_storage_resize(rt, storage, 2); /* for which it is asked again */
+    ck_assert_uint_eq(probe.program.live_bytes, 2);
+    mp_storage_resize(rt, storage, 0);
+    ck_assert_uint_eq(probe.program.live_bytes, 0);
+}
+END_TEST
+
+START_TEST(a_borrower_keeps_what_the_lender_lets_go)
+{
+    struct mp_storage *const lender = mp_storage_new(rt, 1), *const borrower = mp_storage_borrow(rt, lender);
+    mp_storage_resize(rt, lender, 0);
+    ck_assert_uint_eq(probe.program.live_bytes, 1);
+    mp_storage_resize(rt, lender, 2);
+    ck_assert_uint_eq(probe.program.live_bytes, 3);
+    mp_storage_unref(rt, borrower);
+    ck_assert_uint_eq(probe.program.live_bytes, 2);
+}
+END_TEST
+
+START_TEST(a_borrower_that_goes_first_changes_nothing)
+{
+    struct mp_storage *const lender = mp_storage_new(rt, 1);
+    mp_storage_unref(rt, mp_storage_borrow(rt, lender));
+    ck_assert_uint_eq(probe.program.live_bytes, 1);
+    mp_storage_resize(rt, lender, 0);
+    ck_assert_uint_eq(probe.program.live_bytes, 0);
+}
+END_TEST
+
 Suite *suite_runtime(void)
 {
     Suite *const suite = suite_create("runtime");
@@ -423,6 +472,10 @@ Suite *suite_runtime(void)
     tcase_add_loop_test(tc, a_tensor_beyond_2_60_bytes_ends_the_run, 0, (int)MP_ARRAY_LEN(limits));
     tcase_add_loop_test(tc, layouts_are_told_apart, 0, (int)MP_ARRAY_LEN(layouts));
     tcase_add_test(tc, repeated_events_belong_to_shifted_storages);
+    tcase_add_test(tc, what_another_stream_used_is_gone_at_the_next_allocation);
+    tcase_add_test(tc, a_shared_storage_that_lets_go_keeps_its_memory_until_then);
+    tcase_add_test(tc, a_borrower_keeps_what_the_lender_lets_go);
+    tcase_add_test(tc, a_borrower_that_goes_first_changes_nothing);
     suite_add_tcase(suite, tc);
     return suite;
 }
