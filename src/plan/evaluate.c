@@ -475,7 +475,8 @@ static enum memplan_status add_outcome(struct mp_evaluation *e, const struct mp_
 int mp_evaluate_timings(const struct mp_run *run)
 {
     const bool buckets = run->parallel == MP_PARALLEL_DDP || run->parallel == MP_PARALLEL_ZERO1;
-    return buckets && !run->no_collectives ? 3 : 1;
+    const int seen = run->ddp.compression != MP_COMPRESSION_NONE ? 4 : 3; /* a bucket can be late once, copies pile up */
+    return buckets && !run->no_collectives ? seen : 1;
 }
 
 /* NCCL's watchdog decides whether DDP's first bucket dies with its views, in the second backward or in the third. */

@@ -96,21 +96,26 @@ static bool add_bytes(struct mp_comparison *c, enum mp_quantity quantity, uint64
     return measured < 0 || add_error(&c->errors[quantity], (double)predicted, (double)measured);
 }
 
+static bool phase_agrees(const struct mp_phase_peaks *predicted, const struct mp_measured_phase *measured)
+{
+    return strcmp(measured->phase, predicted->name) == 0 &&
+           (measured->requested < 0 || (uint64_t)measured->requested == predicted->requested_bytes) &&
+           (measured->requested_peak < 0 || (uint64_t)measured->requested_peak == predicted->requested_peak_bytes);
+}
+
+/* How many phases are right before the first that is not. */
+static size_t leading_agreement(const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    size_t n = 0;
+    while (n < m->n_phases && n < e->n_phases && phase_agrees(&e->phases[n], &m->phases[n]))
+        n++;
+    return n;
+}
+
 /* Requested bytes count as exact only if every phase is. */
 static bool phases_agree(const struct mp_evaluation *e, const struct mp_measured *m)
 {
-    if (m->n_phases && m->n_phases != e->n_phases)
-        return false;
-    for (size_t i = 0; i < m->n_phases; i++) {
-        const struct mp_measured_phase *phase = &m->phases[i];
-        if (strcmp(phase->phase, e->phases[i].name) != 0)
-            return false;
-        if (phase->requested >= 0 && (uint64_t)phase->requested != e->phases[i].requested_bytes)
-            return false;
-        if (phase->requested_peak >= 0 && (uint64_t)phase->requested_peak != e->phases[i].requested_peak_bytes)
-            return false;
-    }
-    return true;
+    return m->n_phases == 0 || (m->n_phases == e->n_phases && leading_agreement(e, m) == m->n_phases);
 }
 
 /* The worst relative error of any phase's figures. */
@@ -131,6 +136,11 @@ static double worst_phase_error(const struct mp_evaluation *e, const struct mp_m
 static bool requested_agrees(const struct mp_evaluation *e, const struct mp_measured *m)
 {
     return (m->requested_bytes < 0 || (uint64_t)m->requested_bytes == e->requested_bytes) && phases_agree(e, m);
+}
+
+static bool requested_matches(const struct mp_evaluation *e, const struct mp_measured *m)
+{
+    return !m || e->oom || m->oom == 1 || requested_agrees(e, m);
 }
 
 static bool add_requested(struct mp_comparison *c, const struct mp_evaluation *e, const struct mp_measured *m)
@@ -276,7 +286,7 @@ static enum memplan_status add_max_batch(struct mp_comparison *c, const struct m
 }
 
 /*
- * Timing decides how long DDP's first bucket lives (docs/data-parallel.md). If the usual outcome, e, is not what was measured, *late is
+ * Timing decides how long DDP's first bucket lives (docs/data-parallel.md), and a compressing hook's copies. If the usual outcome, e, is not what was measured, *late is
  * the one that is: its figures are those to compare. *timing: 0 if there is none, and no *late.
  */
 static enum memplan_status find_timing(const struct mp_run *run, const struct mp_measured *m, const struct mp_evaluation *e,
@@ -302,6 +312,83 @@ static enum memplan_status find_timing(const struct mp_run *run, const struct mp
     return MEMPLAN_STATUS_OK;
 }
 
+/* The collective calls before which the watchdog has been by, as far as they are known. */
+struct wakes {
+    uint16_t taken[4096];
+    const struct mp_measured *measured;
+    struct mp_run run; /* with these wakes */
+};
+
+static enum memplan_status evaluate_wakes(const struct wakes *w, struct mp_evaluation *e, size_t *agreed, struct memplan_error *err)
+{
+    const struct mp_evaluate_options options = {.one_outcome = true};
+    const enum memplan_status status = mp_evaluate(&w->run, &options, e, err);
+    if (!status)
+        *agreed = leading_agreement(e, w->measured);
+    return status;
+}
+
+/* One more wake before one of the calls from `from` to `to`, after which more than `agreed` phases are right: *found if there is one. */
+static enum memplan_status add_wake(struct wakes *w, uint32_t from, uint32_t to, size_t agreed, bool *found, struct memplan_error *err)
+{
+    static const uint16_t all = UINT16_MAX, most = 32; /* more are not under way when the watchdog comes by in the middle of things */
+    uint32_t best_call = to;
+    uint16_t best_taken = 0;
+    for (uint16_t taken = 0; taken < most && best_call == to; taken++) {
+        for (uint32_t call = from; call < to; call++) {
+            struct mp_evaluation e;
+            size_t now;
+            if (w->taken[call])
+                continue;
+            w->taken[call] = taken ? taken : all;
+            const enum memplan_status status = evaluate_wakes(w, &e, &now, err);
+            w->taken[call] = 0;
+            if (status)
+                return status;
+            mp_evaluation_release(&e);
+            if (now > agreed) {
+                agreed = now;
+                best_call = call;
+                best_taken = taken ? taken : all;
+            }
+        }
+    }
+    *found = best_call < to;
+    if (*found)
+        w->taken[best_call] = best_taken;
+    return MEMPLAN_STATUS_OK;
+}
+
+/*
+ * A compressing hook's copies go when the watchdog has been by before some collective call. Find the calls, one by one: each must put
+ * right the first phase that is not yet, and leave those before it as they are. *found: *late is what was measured.
+ */
+static enum memplan_status find_wakes(const struct mp_run *run, const struct mp_measured *m, struct mp_evaluation *late, bool *found,
+                                      struct memplan_error *err)
+{
+    static struct wakes w;
+    w = (struct wakes){.measured = m, .run = *run};
+    w.run.ddp.wakes = w.taken;
+    w.run.ddp.n_wakes = MP_ARRAY_LEN(w.taken);
+    for (*found = true; *found;) {
+        size_t agreed;
+        enum memplan_status status = evaluate_wakes(&w, late, &agreed, err);
+        if (status || (!late->oom && requested_agrees(late, m)))
+            return status;
+        const struct mp_phase *phases = late->program.phases;
+        *found = !late->oom && agreed > 0 && agreed < m->n_phases && agreed < late->program.n_phases;
+        /* what a call lets go of may be gone for good only in the next phase */
+        const uint32_t from = agreed > 1 ? phases[agreed - 2].collectives : 0,
+                       to = *found ? MP_MIN(phases[agreed].collectives, (uint32_t)MP_ARRAY_LEN(w.taken)) : from;
+        mp_evaluation_release(late);
+        if (*found)
+            status = add_wake(&w, from, to, agreed, found, err);
+        if (status)
+            return status;
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
 static enum memplan_status add_run(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_run *run, struct memplan_error *err)
 {
     struct mp_evaluation e;
@@ -312,6 +399,11 @@ static enum memplan_status add_run(struct mp_comparison *c, const struct mp_meas
     enum memplan_status status = mp_evaluate(run, NULL, &e, err);
     if (!status) {
         status = find_timing(run, line->measured, &e, &late, &timing, err);
+        bool found = false;
+        if (!status && !timing && run->ddp.compression != MP_COMPRESSION_NONE && !requested_matches(&e, line->measured) &&
+            line->measured->n_phases > 0)
+            status = find_wakes(run, line->measured, &late, &found, err);
+        timing = found ? 1 : timing;
         if (status)
             mp_evaluation_release(&e);
     }
@@ -447,7 +539,7 @@ static void text_summary(const struct mp_comparison *c, struct mp_strbuf *out)
     if (c->n_died_unseen)
         mp_strbuf_addf(out, "; %" PRIu64 " died that were predicted to fit", c->n_died_unseen);
     if (c->n_late)
-        mp_strbuf_addf(out, "\nlate: %" PRIu64 " in which the first bucket outlived its rebuild, which timing decides", c->n_late);
+        mp_strbuf_addf(out, "\nlate: %" PRIu64 " in which what a collective held outlived its usual end, which timing decides", c->n_late);
     mp_strbuf_addstr(out, "\n\n");
     mp_table_write(table, out, 2);
     mp_table_free(table);

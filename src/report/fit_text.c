@@ -99,7 +99,8 @@ static void write_oom(const struct mp_fit_report *report, struct mp_strbuf *out)
 static const char *other_outcome(const struct mp_run *run)
 {
     if (run->parallel == MP_PARALLEL_DDP)
-        return "if its first bucket lives on (timing decides)";
+        return run->ddp.compression == MP_COMPRESSION_NONE ? "if its first bucket lives on (timing decides)"
+                                                           : "if compressed copies live on (timing decides)";
     return run->parallel == MP_PARALLEL_ZERO1 ? "if its first bucket lives on (timing decides) or on the rank that holds most"
                                               : "on the rank that holds most";
 }

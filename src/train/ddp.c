@@ -25,7 +25,6 @@ enum { N_DTYPES = MP_F32 + 1 };
 
 struct bucket {
     struct mp_tensor *contents; /* owned */
-    struct mp_storage *sent;    /* the compressed copy, while it is under way; owned */
     int n_parameters, n_pending;
 };
 
@@ -51,8 +50,9 @@ struct mp_ddp {
     /* the process group's shelf */
     struct mp_tensor *lingering; /* the first bucket */
     int lingers;
-    struct mp_storage **sent; /* compressed copies of the last backward */
-    int n_sent, n_reduced;
+    struct mp_storage **sent; /* compressed copies, in order */
+    int n_sent, cap_sent, n_reduced;
+    int64_t passes; /* forwards that followed a backward, this one included */
 };
 
 /* ---- buckets ---- */
@@ -111,13 +111,26 @@ int mp_assign_buckets(struct mp_runtime *rt, struct mp_tensor *const *tensors, i
     return n_closed;
 }
 
+static enum mp_dtype sent_type(const struct mp_ddp *ddp)
+{
+    static const enum mp_dtype types[] = {MP_F32, MP_F16, MP_BF16}; /* enum mp_compression */
+    return types[ddp->options->compression];
+}
+
+/* Does the hook send a copy? In the bucket's own type it sends the bucket. */
+static bool compresses(const struct mp_ddp *ddp, const struct mp_tensor *contents)
+{
+    return ddp->options->compression != MP_COMPRESSION_NONE && contents->dtype != (uint8_t)sent_type(ddp);
+}
+
 static void release_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_parameters; i++) {
         mp_tensor_unref(rt, ddp->slots[i].view);
         ddp->slots[i].view = NULL;
     }
-    if (ddp->options->lingers && !ddp->rebuilt && ddp->n_buckets > 0) { /* the last one launched */
+    if (ddp->options->lingers && !ddp->rebuilt && ddp->n_buckets > 0 &&
+        !compresses(ddp, ddp->buckets[ddp->n_buckets - 1].contents)) { /* the last one launched */
         ddp->lingering = ddp->buckets[ddp->n_buckets - 1].contents;
         ddp->lingers = ddp->options->lingers;
         ddp->n_buckets--;
@@ -125,6 +138,26 @@ static void release_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
     for (int i = 0; i < ddp->n_buckets; i++)
         mp_tensor_unref(rt, ddp->buckets[i].contents);
     ddp->n_buckets = 0;
+}
+
+/* The gradient is in its bucket now: .grad becomes the view of it. */
+static void adopt_view(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
+{
+    const struct slot *slot = &ddp->slots[parameter->number - 1];
+    struct mp_tensor *old = parameter->grad;
+    if (!ddp->options->gradient_as_bucket_view || !old || old->storage == slot->view->storage)
+        return;
+    parameter->grad = mp_take(rt, mp_detach(rt, slot->view));
+    mp_tensor_unref(rt, old);
+}
+
+/* A gradient from before the buckets were rebuilt moves over. */
+static void move_gradient(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
+{
+    struct mp_tensor *const view = ddp->slots[parameter->number - 1].view, *const grad = parameter->grad;
+    if (ddp->options->gradient_as_bucket_view && grad && grad->storage != view->storage)
+        mp_record_copy(rt, "to", grad, view);
+    adopt_view(rt, ddp, parameter);
 }
 
 /* Contents of every bucket, and the parameters' views of them. */
@@ -157,6 +190,7 @@ static void make_buckets(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_te
                                               order[i]->stride, bucket->contents));
             slot->view->offset = elements;
             elements += mp_numel(order[i]);
+            move_gradient(rt, ddp, order[i]);
         }
     }
     rt->category = category;
@@ -180,12 +214,29 @@ static void first_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
     make_buckets(rt, ddp, ddp->parameters, n, bucket_of, n_buckets);
 }
 
-/* The next collective call lets go of what finished before. */
-static void release_sent(struct mp_runtime *rt, struct mp_ddp *ddp)
+/*
+ * What the watchdog has taken off since the last call. Usually a backward takes longer than the watchdog sleeps: the next pass's first
+ * collective finds all that was done before.
+ */
+static int taken_off(const struct mp_ddp *ddp, uint32_t call, bool first)
 {
-    for (int i = 0; i < ddp->n_sent; i++)
+    const struct mp_ddp_options *o = ddp->options;
+    if (o->wakes)
+        return call < o->n_wakes ? MP_MIN(o->wakes[call], ddp->n_sent) : 0;
+    return first && (ddp->passes - 1) % (o->lingers + 1) == 0 ? ddp->n_sent : 0;
+}
+
+/* A collective call lets go of that. first: of its kind in this forward or backward. */
+static void collective(struct mp_runtime *rt, struct mp_ddp *ddp, bool first)
+{
+    if (ddp->passes == 0)
+        return;
+    const int n = taken_off(ddp, rt->n_collectives++, first);
+    for (int i = 0; i < n; i++)
         mp_storage_unref(rt, ddp->sent[i]);
-    ddp->n_sent = 0;
+    ddp->n_sent -= n;
+    if (n > 0)
+        memmove(ddp->sent, ddp->sent + n, (size_t)ddp->n_sent * sizeof(struct mp_storage *));
 }
 
 static void release_lingering(struct mp_runtime *rt, struct mp_ddp *ddp)
@@ -207,8 +258,9 @@ static void rebuild_buckets(struct mp_runtime *rt, struct mp_ddp *ddp)
     const int n_buckets = mp_assign_buckets(rt, ddp->ready, n, capped ? given : usual,
                                             capped ? 1 : 2, false, bucket_of);
     struct mp_storage *indices = mp_storage_new(rt, 4 * ((uint64_t)n + 1));
-    release_sent(rt, ddp);
+    collective(rt, ddp, true);
     mp_scratch(rt, 4 * (uint64_t)n_buckets);
+    collective(rt, ddp, false);
     mp_storage_unref(rt, indices);
     release_buckets(rt, ddp);
     make_buckets(rt, ddp, ddp->ready, n, bucket_of, n_buckets);
@@ -294,48 +346,38 @@ static void read_slots(struct mp_runtime *rt, const struct mp_ddp *ddp)
     }
 }
 
-/* The gradient is in its bucket now: .grad becomes the view of it. */
-static void adopt_view(struct mp_runtime *rt, const struct mp_ddp *ddp, struct mp_tensor *parameter)
+static void shelve(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_storage *sent)
 {
-    const struct slot *slot = &ddp->slots[parameter->number - 1];
-    struct mp_tensor *old = parameter->grad;
-    if (!ddp->options->gradient_as_bucket_view || !old || old->storage == slot->view->storage)
-        return;
-    parameter->grad = mp_take(rt, mp_detach(rt, slot->view));
-    mp_tensor_unref(rt, old);
+    if (ddp->n_sent == ddp->cap_sent) {
+        const int wanted = ddp->cap_sent ? 2 * ddp->cap_sent : 64;
+        struct mp_storage **bigger = mp_runtime_alloc(rt, (size_t)wanted * sizeof(struct mp_storage *));
+        if (ddp->n_sent)
+            memcpy(bigger, ddp->sent, (size_t)ddp->n_sent * sizeof(struct mp_storage *));
+        ddp->sent = bigger;
+        ddp->cap_sent = wanted;
+    }
+    ddp->sent[ddp->n_sent++] = sent;
 }
 
-/* A compressing hook sends a copy in its own type, which stays on the shelf until the next backward. */
+/* A compressing hook sends a copy in its own type. It is copied back on a stream of its own, and stays on the shelf. */
 static void all_reduce(struct mp_runtime *rt, struct mp_ddp *ddp, struct bucket *bucket)
 {
-    static const enum mp_dtype types[] = {MP_F32, MP_F16, MP_BF16}; /* enum mp_compression */
-    const enum mp_dtype type = types[ddp->options->compression];
     const enum mp_category category = rt->category;
+    struct mp_storage *sent = NULL;
     rt->category = MP_CATEGORY_COMMUNICATION;
-    if (ddp->options->compression != MP_COMPRESSION_NONE &&
-        bucket->contents->dtype != (uint8_t)type)
-        bucket->sent =
-            mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(type));
+    if (compresses(ddp, bucket->contents)) {
+        sent = mp_storage_new(rt, (uint64_t)mp_numel(bucket->contents) * mp_dtype_bytes(sent_type(ddp)));
+        sent->shared = true;
+    }
     rt->category = category;
     if (ddp->reduces)
-        mp_record(rt, bucket->sent ? "all_reduce_compressed_" : "all_reduce_",
+        mp_record(rt, sent ? "all_reduce_compressed_" : "all_reduce_",
                   MP_TENSORS(bucket->contents), MP_TENSORS(bucket->contents), MP_NO_ATTRIBUTES);
-    if (ddp->n_reduced++ == 0) {
-        release_sent(rt, ddp);
+    collective(rt, ddp, ddp->n_reduced == 0);
+    if (ddp->n_reduced++ == 0)
         release_lingering(rt, ddp);
-    }
-}
-
-/* All buckets have been reduced: what was sent goes on the shelf. */
-static void shelve(struct mp_runtime *rt, struct mp_ddp *ddp)
-{
-    ddp->sent =
-        mp_runtime_alloc(rt, (size_t)MP_MAX(ddp->n_buckets, 1) * sizeof(struct mp_storage *));
-    for (int b = 0; b < ddp->n_buckets; b++) {
-        if (ddp->buckets[b].sent)
-            ddp->sent[ddp->n_sent++] = ddp->buckets[b].sent;
-        ddp->buckets[b].sent = NULL;
-    }
+    if (sent)
+        shelve(rt, ddp, sent);
 }
 
 static void mark_ready(struct mp_runtime *rt, struct mp_ddp *ddp, struct mp_tensor *parameter)
@@ -368,8 +410,6 @@ static void backward_done(struct mp_runtime *rt, void *context)
     }
     if (ddp->sync)
         read_slots(rt, ddp);
-    if (ddp->options->compression != MP_COMPRESSION_NONE)
-        shelve(rt, ddp);
 }
 
 /* ---- forward ---- */
@@ -381,6 +421,7 @@ void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
     ddp->sync = sync;
     if (ddp->lingering)
         ddp->lingers--;
+    ddp->passes += ddp->n_reduced > 0;
     ddp->n_reduced = 0;
     if (ddp->n_ready > 0 && !ddp->rebuilt) {
         rebuild_buckets(rt, ddp);
@@ -391,7 +432,7 @@ void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
         ddp->buckets[b].n_pending = ddp->buckets[b].n_parameters;
     if (ddp->sync_buffers && rt->n_buffers > 0) {
         broadcast_coalesced(rt, rt->buffers, rt->n_buffers, ddp->reduces);
-        release_sent(rt, ddp);
+        collective(rt, ddp, true);
     }
     ddp->sync_buffers = sync; /* buffers follow a forward whose gradients were reduced */
     rt->op = op;
