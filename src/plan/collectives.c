@@ -7,6 +7,9 @@
  * (tests/data/parallel: 1,681,915,904 bytes outside the allocator with DDP, 1,677,721,600 with FSDP2, 868,220,928 with FSDP2 and no NCCL,
  * 794,820,608 on one GPU). memplan-validate has one stream, and kernels too small to share anything
  * (validate/results/gpu/h200-probe-ranks.json: 397,410,304 bytes of NCCL stay when the communicator is gone).
+ *
+ * A group of one rank runs no kernel. DeepSpeed makes a second group of all ranks for its data parallelism, with buffers of its own
+ * (validate/results/h200-engines-nccl.jsonl: 2,193,620,992 bytes with two ranks, 1,790,967,808 with one).
  */
 #include "plan/collectives.h"
 
@@ -14,6 +17,7 @@
 
 #define STREAM_POOL_BYTES   (UINT64_C(70) << 20)
 #define SHARED_KERNEL_BYTES (UINT64_C(90) << 20)
+#define SECOND_GROUP_BYTES  (UINT64_C(4) << 20) /* beside its buffers */
 
 /* The collectives that each kind of data parallelism calls, with those of the loop around it. */
 static uint32_t collectives_of(const struct mp_run *run)
@@ -49,19 +53,23 @@ enum memplan_status mp_collectives_predict(const struct mp_run *run, struct mp_c
     *c = (struct mp_collectives){0};
     if (run->parallel == MP_PARALLEL_NONE)
         return MEMPLAN_STATUS_OK;
-    const bool torch = !run->profile->validate;
-    c->stream_bytes = torch ? STREAM_POOL_BYTES : 0;
+    const bool torch = !run->profile->validate, engine = run->deepspeed.stage > 0;
+    /* without overlap_comm stage 3 works on the main stream alone, stages 1 and 2 make their stream all the same */
+    const bool side_streams = !run->no_collectives || run->deepspeed.stage != 3 || run->deepspeed.overlap_comm;
+    c->stream_bytes = torch && side_streams ? STREAM_POOL_BYTES : 0;
     if (!run->no_collectives) {
         enum memplan_status status = predict(run, false, &without, err);
         if (!status)
             status = predict(run, true, &with, err);
         if (status)
             return status;
-        const uint64_t process = mp_nccl_process_bytes(collectives_of(run));
+        const uint64_t process = mp_nccl_process_bytes(run->world > 1 ? collectives_of(run) : 0);
+        const uint64_t groups = engine ? 2 : 1;
         c->process_bytes = process - (torch ? MP_MIN(process, SHARED_KERNEL_BYTES) : 0);
-        c->buffer_bytes = without.high_bytes;
-        c->low_bytes = without.low_bytes;
-        c->high_bytes = MP_MAX(without.high_bytes, with.high_bytes);
+        c->process_bytes += engine ? SECOND_GROUP_BYTES : 0;
+        c->buffer_bytes = groups * without.high_bytes;
+        c->low_bytes = groups * without.low_bytes;
+        c->high_bytes = groups * MP_MAX(without.high_bytes, with.high_bytes);
     }
     c->low_bytes += c->stream_bytes + c->process_bytes;
     c->high_bytes += c->stream_bytes + c->process_bytes;
