@@ -5,8 +5,10 @@
   parallel.py options                     options of DDP, ZeroRedundancyOptimizer and FSDP2, one at a time, 2-layer models
   parallel.py deepspeed                   DeepSpeed's stages and options, 2-layer and 6-layer models
   parallel.py ranks --seed 1 --count 8    random models and options over --world GPUs, through NCCL
+  parallel.py engines --seed 1 --count 8  random models under random ds_config.json files
+  parallel.py hooks --seed 1 --count 8    random models under DDP with a compressing hook
 
-The same seed gives the same lines. `options` and `deepspeed` need one GPU: their groups have one rank, or move nothing.
+The same seed gives the same lines. All but `ranks` need one GPU: their groups have one rank, or move nothing.
 """
 import argparse
 import json
@@ -153,9 +155,83 @@ def choose_ranks(r, count, world, prefix):
     return lines
 
 
+def of_reasonable_size(lines, name, run, more=0):
+    rough = choose.rough_bytes(run)
+    if choose.GIB <= rough <= 8 * choose.GIB:
+        lines.append({"id": "%s-%02d-%s" % (name, len(lines), run["model"]["model_type"]), "run": run,
+                      "expect_bytes": 4 * choose.GIB + 2 * rough + more})
+
+
+def plain_run(r, family):
+    """A run as `choose.py runs` takes them, without what has nothing to do with ranks."""
+    run = choose.make_run(r, family)
+    for key in ("allocator_conf", "init_device", "use_cache", "tf32", "retain_losses", "empty_cache_each_step", "zero_grad"):
+        run.pop(key, None)
+    return dict(run, attention="sdpa", iterations=4, checkpoint=r.choice(("none", "none", "full")))
+
+
+def zero_options(r, stage):
+    """What people write into zero_optimization."""
+    size = r.choice((500000000, 500000000, 200000000, 50000000, 5000000))
+    zero = {"stage": stage, "reduce_bucket_size": size, "allgather_bucket_size": size}
+    if r.random() < 0.5:
+        zero["overlap_comm"] = r.random() < 0.6
+    if r.random() < 0.3:
+        zero["contiguous_gradients"] = stage == 3 or r.random() < 0.6
+    if stage == 3 and r.random() < 0.6:
+        zero.update({"stage3_prefetch_bucket_size": r.choice((50000000, 5000000, 1000000)),
+                     "stage3_param_persistence_threshold": r.choice((100000, 1000000, 10000, 0)),
+                     "stage3_max_live_parameters": r.choice((1000000000, 30000000)),
+                     "stage3_max_reuse_distance": r.choice((1000000000, 10000000))})
+    if r.random() < 0.2:
+        zero["offload_optimizer"] = {"device": "cpu"}
+        if stage == 3 and r.random() < 0.5:
+            zero["offload_param"] = {"device": "cpu"}
+    return zero
+
+
+def choose_engines(r, count, prefix):
+    lines = []
+    while len(lines) < count:
+        run, stage = plain_run(r, choose.FAMILIES[len(lines) % len(choose.FAMILIES)]), len(lines) % 3 + 1
+        world = r.choice((1, 2, 4, 8, 16))
+        config = {"zero_optimization": zero_options(r, stage), "optimizer": ADAMW, "zero_allow_untested_optimizer": True,
+                  "zero_force_ds_cpu_optimizer": False, "steps_per_print": 1000000}
+        precision = r.choice(("bf16", "bf16", "fp16", "fp32"))
+        if precision != "fp32":
+            config[precision] = {"enabled": True}
+        if r.random() < 0.5:
+            config["gradient_clipping"] = 1.0
+        run.pop("clip_grad_norm", None)
+        run.update({"precision": precision, "optimizer": "adamw-foreach", "deepspeed": config, "world": world,
+                    "data_parallel": "deepspeed-zero%d" % stage, "gpus_per_node": min(world, 8)})
+        if world > 1:
+            run["collectives"] = "none"
+        of_reasonable_size(lines, "%s-ds%d-w%d" % (prefix, stage, world), run, 4 * choose.GIB)
+    return lines
+
+
+def choose_hooks(r, count, prefix):
+    lines = []
+    while len(lines) < count:
+        run = plain_run(r, choose.FAMILIES[len(lines) % len(choose.FAMILIES)])
+        options = {"compression": ("fp16", "bf16")[len(lines) % 2]}
+        if r.random() < 0.5:
+            options["gradient_as_bucket_view"] = True
+        if r.random() < 0.3:
+            options["bucket_cap_mb"] = r.choice((5, 50, 100))
+        if run["accumulate"] > 1 and r.random() < 0.5:
+            options["no_sync"] = True
+        if run["optimizer"] == "none":
+            run["optimizer"] = "adamw-foreach"
+        run.update({"data_parallel": "ddp", "world": 1, "gpus_per_node": 1, "ddp": options})
+        of_reasonable_size(lines, prefix, run)
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("options", "deepspeed", "ranks"))
+    parser.add_argument("what", choices=("options", "deepspeed", "ranks", "engines", "hooks"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--world", type=int, default=2)
@@ -164,8 +240,12 @@ def main():
         lines = choose_options()
     elif arguments.what == "deepspeed":
         lines = choose_deepspeed()
-    else:
+    elif arguments.what == "ranks":
         lines = choose_ranks(random.Random(arguments.seed), arguments.count, arguments.world, "p%d" % arguments.seed)
+    elif arguments.what == "engines":
+        lines = choose_engines(random.Random(arguments.seed), arguments.count, "e%d" % arguments.seed)
+    else:
+        lines = choose_hooks(random.Random(arguments.seed), arguments.count, "h%d" % arguments.seed)
     for each in lines:
         print(json.dumps(each))
     return 0
