@@ -481,6 +481,9 @@ void mp_grid_source(const struct mp_grid *grid, uint64_t point, struct mp_run_so
     mp_grid_values(grid, point, source->values);
     for (int key = 0; key < MP_RUN_KEYS; key++)
         source->origins[key] = source->values[key] ? grid->origin : NULL;
+    source->kinds_vary = false;
+    for (size_t i = 0; i < grid->n_axes; i++)
+        source->kinds_vary = source->kinds_vary || grid->axes[i].key == MP_KEY_DATA_PARALLEL;
 }
 
 void mp_grid_value_text(const struct mp_value *value, struct mp_strbuf *out)

@@ -1147,7 +1147,8 @@ static void check_parallel(const struct mp_run_source *source, struct reader *r)
 {
     struct mp_run *const run = r->run;
     join_deepspeed(r);
-    refuse_idle_options(source, r);
+    if (!source->kinds_vary)
+        refuse_idle_options(source, r);
     if (!mp_run_is_given(run, MP_KEY_GPUS_PER_NODE))
         run->gpus_per_node = MP_MIN(run->world, GPUS_PER_NODE_DEFAULT);
     const struct mp_value *at = locate(source, r, MP_KEY_WORLD);

@@ -204,6 +204,7 @@ struct mp_run_source {
     const struct mp_value *values[MP_RUN_KEYS];
     const char *origins[MP_RUN_KEYS]; /* file or "--flag", for messages */
     bool max_batch;                   /* copied into the run */
+    bool kinds_vary;                  /* one of several kinds of data parallelism: keys of the others lie idle */
     const struct mp_run
         *like; /* a run whose GPU and profile are taken over where the names are the same: a batch
                   of specs then reads each file once. Must outlive the new run; may be NULL */

@@ -155,6 +155,29 @@ START_TEST(points_become_runs)
 }
 END_TEST
 
+/* The keys of one kind lie idle in the points of another; with one kind they are a mistake. */
+START_TEST(kinds_of_data_parallelism_have_their_keys)
+{
+    static const struct {
+        const char *kinds;
+        bool resolves;
+    } cases[] = {{"[ddp, fsdp2]", true}, {"[none, fsdp2]", true}, {"ddp", false}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(cases); i++) {
+        char text[160];
+        (void)snprintf(text, sizeof text, "{model: gpt2, gpu: T4-16G, world: 1, data_parallel: %s, fsdp: {offload: true}}", cases[i].kinds);
+        const struct mp_grid *const grid = read_grid(text);
+        ck_assert_msg(grid != NULL, "%s", err.text);
+        for (uint64_t p = 0; p < grid->n_points; p++) {
+            struct mp_run_source source;
+            mp_run_source_init(&source, &arena);
+            mp_grid_source(grid, p, &source);
+            ck_assert_msg((mp_run_resolve(&source, &err) != NULL) == cases[i].resolves, "%s: %s", cases[i].kinds, err.text);
+        }
+    }
+    ck_assert_msg(strstr(err.text, "fsdp: only with data_parallel: fsdp2") != NULL, "%s", err.text);
+}
+END_TEST
+
 START_TEST(hash_follows_what_is_said)
 {
     const uint64_t first = read_grid("{model: gpt2, gpu: T4-16G, batch: [1, 2]}")->hash;
@@ -174,6 +197,7 @@ Suite *suite_grid(void)
     tcase_add_test(tc, tells_all_mistakes_together);
     tcase_add_test(tc, numbers_points_in_order);
     tcase_add_test(tc, points_become_runs);
+    tcase_add_test(tc, kinds_of_data_parallelism_have_their_keys);
     tcase_add_test(tc, hash_follows_what_is_said);
     suite_add_tcase(suite, tc);
     return suite;
