@@ -172,6 +172,13 @@ struct mp_tensor *mp_activate(struct mp_runtime *rt, enum mp_activation activati
                               struct mp_tensor *x);
 /** nn.Dropout, where dropout is a module and not a function. */
 struct mp_tensor *mp_apply_dropout(struct mp_runtime *rt, struct mp_tensor *x, double p);
+/* Dropout as one or the other; all zero: none. */
+struct mp_dropout_layer {
+    double p;
+    bool is_module;
+};
+struct mp_tensor *mp_apply_dropout_layer(struct mp_runtime *rt, struct mp_tensor *x,
+                                         struct mp_dropout_layer dropout);
 
 /* Two projections with an activation between, then dropout: most plain feed-forward modules. */
 struct mp_mlp {
@@ -179,7 +186,7 @@ struct mp_mlp {
 };
 struct mp_tensor *mp_apply_mlp(struct mp_runtime *rt, struct mp_tensor *hidden,
                                const struct mp_mlp *mlp, enum mp_activation activation,
-                               double dropout);
+                               struct mp_dropout_layer dropout);
 
 /* down_proj(act_fn(gate_proj(x)) * up_proj(x)) */
 struct mp_gated_mlp {
@@ -253,7 +260,7 @@ struct mp_pre_norm_block {
     struct mp_tensor *(*attention)(struct mp_runtime *rt, const struct mp_layer *call,
                                    struct mp_tensor *hidden, struct mp_tensor **weights);
     struct mp_tensor *(*mlp)(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor *hidden);
-    double dropout;
+    struct mp_dropout_layer dropout;
     bool replaces; /* hidden = dropout(hidden) first: what went in dies before the sum exists */
 };
 struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt, const struct mp_layer *call,

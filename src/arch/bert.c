@@ -9,7 +9,7 @@ struct config {
     int64_t vocabulary, positions, types, hidden, inner, n_blocks, heads;
     double dropout_hidden, dropout_attention;
     enum mp_activation activation;
-    bool roberta;
+    bool roberta, tied;
 };
 
 struct block {
@@ -18,7 +18,9 @@ struct block {
 };
 
 struct module {
-    struct mp_tensor *words, *positions, *types, *position_ids, *bias;
+    struct mp_tensor *words, *positions, *types, *position_ids;
+    struct mp_tensor *bias;         /* of the head; without a tied decoder nothing uses it */
+    struct mp_linear_layer decoder; /* tied: the words and the head's bias */
     struct mp_norm_layer norm, head_norm;
     struct mp_linear_layer head_dense;
     struct block *blocks;
@@ -30,6 +32,7 @@ static const void *configure_as(struct mp_arena *arena, struct mp_config *c, boo
     if (!m)
         return NULL;
     m->roberta = roberta;
+    m->tied = mp_config_bool(c, "tie_word_embeddings", true);
     m->vocabulary = mp_config_size(c, "vocab_size", roberta ? 50265 : 30522);
     m->positions = mp_config_size(c, "max_position_embeddings", 512);
     m->types = mp_config_size(c, "type_vocab_size", 2);
@@ -125,7 +128,15 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const int head = net->n_parameters;
     m->head_dense = mp_linear_new(rt, net, "cls.predictions.transform.dense", h, h, true);
     m->head_norm = mp_layer_norm_new(rt, net, "cls.predictions.transform.LayerNorm", h);
-    m->bias = build_tied_decoder(rt, net, head);
+    if (c->tied) {
+        m->bias = build_tied_decoder(rt, net, head);
+        m->decoder = (struct mp_linear_layer){.weight = m->words, .bias = m->bias};
+        return;
+    }
+    m->decoder.weight = mp_parameter(rt, net, "cls.predictions.decoder", MP_SHAPE(c->vocabulary, h));
+    m->decoder.bias = mp_parameter(rt, net, "cls.predictions.decoder", MP_SHAPE(c->vocabulary));
+    m->bias = mp_parameter(rt, net, "cls.predictions.bias", MP_SHAPE(c->vocabulary));
+    mp_parameter_move_last(net, head);
 }
 
 /* ---- forward ---- */
@@ -296,6 +307,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     struct mp_tensor *mask = NULL, *embedded = NULL, *sequence = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &mask, NULL); /* attention_mask is a parameter of forward(): it dies first */
     mp_let(&f, &embedded, embed(rt, net, in));
     mp_let(&f, &mask, mp_bidirectional_mask(rt, net, in, (enum mp_dtype)embedded->dtype));
@@ -303,26 +315,41 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     return mp_leave(&f, sequence);
 }
 
+/* BertPredictionHeadTransform; RobertaLMHead does it by itself, with the function gelu() whatever hidden_act says */
 static struct mp_tensor *transform(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden)
 {
     const struct module *m = net->module;
+    const struct config *c = net->config;
     struct mp_frame f;
-    MP_MODULE(rt, &f, &hidden);
+    mp_enter(rt, &f, !c->roberta, MP_VARS(&hidden), 1);
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &m->head_dense));
-    mp_let(&f, &hidden, mp_activate(rt, ((const struct config *)net->config)->activation, hidden));
+    mp_let(&f, &hidden, c->roberta ? mp_gelu(rt, hidden) : mp_activate(rt, c->activation, hidden));
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, &m->head_norm));
     return mp_leave(&f, hidden);
 }
 
+/* BertLMPredictionHead and RobertaLMHead have a bias, which is the decoder's too. */
 static struct mp_tensor *predictions(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden)
 {
     const struct module *m = net->module;
+    struct mp_module_call call;
     struct mp_frame f;
-    MP_MODULE(rt, &f, &hidden);
+    hidden = mp_module_begin_as(rt, &call, &(struct mp_module){MP_MODULE_OTHER, 1, {m->bias}}, hidden);
+    mp_child_begin(rt, &call);
+    MP_FUNCTION(rt, &f, &hidden);
     mp_let(&f, &hidden, transform(rt, net, hidden));
-    mp_let(&f, &hidden, mp_linear(rt, hidden, m->words, m->bias));
+    mp_let(&f, &hidden, mp_linear(rt, hidden, m->decoder.weight, m->decoder.bias));
     mp_tag(rt, hidden->storage, MP_CATEGORY_LOGITS);
-    return mp_leave(&f, hidden);
+    hidden = mp_leave(&f, hidden);
+    mp_child_end(rt, &call);
+    return mp_module_end(rt, &call, hidden);
+}
+
+/* BertOnlyMLMHead */
+static struct mp_tensor *only_head(struct mp_runtime *rt, const struct mp_net *net, struct mp_tensor *hidden)
+{
+    mp_container_begin(rt);
+    return mp_container_end(rt, predictions(rt, net, hidden));
 }
 
 static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in, struct mp_outputs *out)
@@ -332,8 +359,7 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &sequence, mp_container_end(rt, body(rt, net, in)));
-    mp_container_begin(rt); /* the head's own wrapper */
-    mp_let(&f, &scores, mp_container_end(rt, predictions(rt, net, sequence)));
+    mp_let(&f, &scores, c->roberta ? predictions(rt, net, sequence) : only_head(rt, net, sequence));
     struct mp_tensor *rows = mp_view(rt, scores, MP_SHAPE(-1, c->vocabulary));
     struct mp_tensor *targets = mp_view(rt, in->labels, MP_SHAPE(-1));
     mp_let(&f, &loss, mp_cross_entropy(rt, rows, targets));

@@ -8,20 +8,20 @@ struct mp_tensor *mp_apply_pre_norm_block(struct mp_runtime *rt, const struct mp
                                           struct mp_tensor *hidden)
 {
     struct mp_tensor *residual = NULL, *weights = NULL, *returned;
-    const double before = b->replaces ? b->dropout : 0, within = b->replaces ? 0 : b->dropout;
+    const struct mp_dropout_layer none = {0}, before = b->replaces ? b->dropout : none, within = b->replaces ? none : b->dropout;
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->first));
     mp_let(&f, &hidden, mp_attention_part(rt, call, (union mp_part_forward){.attend = b->attention}, hidden, &returned));
     mp_let(&f, &weights, returned);
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
-    mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
+    mp_let(&f, &hidden, mp_apply_dropout_layer(rt, hidden, before));
+    mp_let(&f, &hidden, mp_add(rt, residual, mp_apply_dropout_layer(rt, hidden, within)));
     mp_let(&f, &residual, hidden);
     mp_let(&f, &hidden, mp_apply_norm(rt, hidden, b->second));
     mp_let(&f, &hidden, mp_mlp_part(rt, call, (union mp_part_forward){.feed = b->mlp}, hidden));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, before));
-    mp_let(&f, &hidden, mp_add(rt, residual, mp_dropout(rt, hidden, within)));
+    mp_let(&f, &hidden, mp_apply_dropout_layer(rt, hidden, before));
+    mp_let(&f, &hidden, mp_add(rt, residual, mp_apply_dropout_layer(rt, hidden, within)));
     return mp_leave(&f, hidden);
 }
 

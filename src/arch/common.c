@@ -357,17 +357,22 @@ struct mp_tensor *mp_apply_dropout(struct mp_runtime *rt, struct mp_tensor *x, d
     return mp_container_end(rt, mp_dropout(rt, x, p));
 }
 
+struct mp_tensor *mp_apply_dropout_layer(struct mp_runtime *rt, struct mp_tensor *x, struct mp_dropout_layer dropout)
+{
+    return dropout.is_module ? mp_apply_dropout(rt, x, dropout.p) : mp_dropout(rt, x, dropout.p);
+}
+
 /* ---- feed-forward modules ---- */
 
 struct mp_tensor *mp_apply_mlp(struct mp_runtime *rt, struct mp_tensor *hidden, const struct mp_mlp *mlp, enum mp_activation activation,
-                               double dropout)
+                               struct mp_dropout_layer dropout)
 {
     struct mp_frame f;
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->in));
     mp_let(&f, &hidden, mp_activate(rt, activation, hidden));
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &mlp->out));
-    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, dropout));
+    mp_let(&f, &hidden, mp_apply_dropout_layer(rt, hidden, dropout));
     return mp_leave(&f, hidden);
 }
 
@@ -424,10 +429,10 @@ void mp_causal_outputs(struct mp_runtime *rt, struct mp_tensor *hidden, struct m
 {
     struct mp_tensor *logits = NULL, *loss = NULL;
     struct mp_frame f;
+    hidden = mp_container_end(rt, hidden); /* the model below the head returns */
     if (mp_loss_without_logits(rt, hidden, head, in, out))
         return;
     MP_FUNCTION(rt, &f, &hidden);
-    mp_let(&f, &hidden, mp_container_end(rt, hidden)); /* the model below the head returns */
     mp_let(&f, &logits, mp_causal_head(rt, hidden, head));
     mp_let(&f, &loss, mp_causal_loss(rt, logits, in));
     mp_give(&f, &out->logits, logits);

@@ -180,6 +180,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, s
                      *hidden = NULL, *table[2], *cosine = NULL, *sine = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &embeds, embed(rt, net, d, in));
     mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);
@@ -190,7 +191,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, s
         mp_let(&f, &sliding_mask, mp_causal_mask(rt, net, in, dtype, c->sliding));
     if ((mask || sliding_mask) && !in->attention_mask && !net->run->init_cpu)
         mp_driver_event(rt, MP_DRIVER_CODE_PAGE, 0); /* tables, test and mask have many kernels */
-    mp_let(&f, &hidden, mp_dropout(rt, embeds, d->dropout));
+    mp_let(&f, &hidden, mp_apply_dropout_layer(rt, embeds, d->dropout));
     mp_rope_update(rt, &d->rope, position_ids);
     mp_rotary_tables(rt, d->rope.frequencies, position_ids, dtype, &table[0], &table[1]);
     mp_let(&f, &cosine, table[0]);

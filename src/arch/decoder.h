@@ -45,7 +45,7 @@ struct mp_decoder {
     struct mp_rope rope;
     struct mp_tensor *embed_scale; /* gemma2: a 0-d buffer; NULL: none */
     struct mp_norm_layer norm;
-    double dropout; /* of the embeddings */
+    struct mp_dropout_layer dropout; /* of the embeddings */
     bool softcap;   /* gemma2: tanh on the logits */
     void (*block)(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args,
                   struct mp_tensor **out);

@@ -61,7 +61,7 @@ static const void *configure(struct mp_arena *arena, struct mp_config *c)
     m->nope = mp_config_size(c, "qk_nope_head_dim", 128);
     m->rope = mp_config_size(c, "qk_rope_head_dim", 64);
     m->value_dim = mp_config_size(c, "v_head_dim", 128);
-    m->experts = mp_config_size(c, "n_routed_experts", 256);
+    m->experts = mp_config_size(c, "n_routed_experts|num_local_experts", 256);
     m->per_token = mp_config_size(c, "num_experts_per_tok", 8);
     m->expert_inner = mp_config_size(c, "moe_intermediate_size", 2048);
     m->shared = mp_config_size(c, "n_shared_experts", 1);
@@ -218,7 +218,7 @@ static struct mp_tensor *mask_groups(struct mp_runtime *rt, const struct config 
 }
 
 /* DeepseekV3TopkRouter, in float32 */
-static struct mp_tensor *route(struct mp_runtime *rt, const struct config *c, const struct block *b,
+static struct mp_tensor *choose(struct mp_runtime *rt, const struct config *c, const struct block *b,
                                struct mp_tensor *hidden, struct mp_tensor **weights_out,
                                struct mp_tensor **indices_out)
 {
@@ -246,6 +246,19 @@ static struct mp_tensor *route(struct mp_runtime *rt, const struct config *c, co
     mp_give(&f, weights_out, weights);
     mp_give(&f, indices_out, indices);
     return mp_leave(&f, logits);
+}
+
+static struct mp_tensor *route(struct mp_runtime *rt, const struct config *c, const struct block *b,
+                               struct mp_tensor *hidden, struct mp_tensor **weights_out,
+                               struct mp_tensor **indices_out)
+{
+    struct mp_module_call call;
+    const struct mp_module router = {MP_MODULE_OTHER, 1, {b->router}};
+    hidden = mp_module_begin_as(rt, &call, &router, hidden);
+    struct mp_tensor *const logits =
+        mp_module_end(rt, &call, choose(rt, c, b, hidden, weights_out, indices_out));
+    *weights_out = mp_module_output(rt, &call, *weights_out);
+    return logits;
 }
 
 static struct mp_tensor *sparse(struct mp_runtime *rt, const struct config *c,

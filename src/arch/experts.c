@@ -36,6 +36,20 @@ static void group_offsets(struct mp_runtime *rt, struct mp_frame *f, int64_t row
     mp_scratch(rt, SCAN_TEMP_32BIT);
 }
 
+/* A module below the experts. */
+struct gate_function {
+    enum mp_activation activation;
+    const struct mp_module_call *experts;
+};
+
+static struct mp_tensor *activate(struct mp_runtime *rt, const struct gate_function *act_fn, struct mp_tensor *gate)
+{
+    mp_child_begin(rt, act_fn->experts);
+    gate = mp_activate(rt, act_fn->activation, gate);
+    mp_child_end(rt, act_fn->experts);
+    return gate;
+}
+
 /* The caller's variables: down(act(gate) * up), rows without an expert set to
  * zero after each product. */
 struct product {
@@ -43,7 +57,7 @@ struct product {
 };
 
 static void multiply(struct mp_runtime *rt, struct mp_frame *f, const struct mp_experts *e,
-                     enum mp_activation activation, struct product *p, struct mp_tensor *rows,
+                     const struct gate_function *act_fn, struct product *p, struct mp_tensor *rows,
                      struct mp_tensor *offsets, struct mp_tensor *sentinel)
 {
     struct mp_tensor *part[2];
@@ -52,7 +66,7 @@ static void multiply(struct mp_runtime *rt, struct mp_frame *f, const struct mp_
     mp_split(rt, p->out, 2, -1, part);
     mp_let(f, &p->gate, part[0]);
     mp_let(f, &p->up, part[1]);
-    mp_let(f, &p->out, mp_mul(rt, mp_activate(rt, activation, p->gate), p->up));
+    mp_let(f, &p->out, mp_mul(rt, activate(rt, act_fn, p->gate), p->up));
     mp_del(f, &p->gate);
     mp_del(f, &p->up);
     mp_let(f, &p->out, mp_grouped_mm(rt, p->out, mp_transpose(rt, e->down, 1, 2), offsets));
@@ -136,7 +150,7 @@ static struct mp_tensor *column(struct mp_runtime *rt, struct mp_tensor *pairs)
 }
 
 static struct mp_tensor *one_by_one(struct mp_runtime *rt, const struct mp_experts *e,
-                                    enum mp_activation activation, struct mp_tensor *hidden,
+                                    const struct gate_function *act_fn, struct mp_tensor *hidden,
                                     struct mp_tensor *indices, struct mp_tensor *weights)
 {
     const int64_t experts = mp_dim(e->gate_up, 0), tokens = mp_dim(hidden, 0),
@@ -163,7 +177,7 @@ static struct mp_tensor *one_by_one(struct mp_runtime *rt, const struct mp_exper
                  part);
         mp_let(&f, &gate, part[0]);
         mp_let(&f, &up, part[1]);
-        mp_let(&f, &current, mp_mul(rt, mp_activate(rt, activation, gate), up));
+        mp_let(&f, &current, mp_mul(rt, activate(rt, act_fn, gate), up));
         mp_let(&f, &current, mp_linear_rows(rt, current, mp_select_row(rt, e->down, i), NULL));
         struct mp_tensor *const weight =
             mp_index_pairs(rt, mp_unsqueeze(rt, weights, -1), token, position);
@@ -175,12 +189,10 @@ static struct mp_tensor *one_by_one(struct mp_runtime *rt, const struct mp_exper
 
 /* ---- grouped ---- */
 
-struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_experts *e,
-                                   enum mp_activation activation, struct mp_tensor *hidden,
-                                   struct mp_tensor *indices, struct mp_tensor *weights)
+static struct mp_tensor *grouped(struct mp_runtime *rt, const struct mp_experts *e,
+                                 const struct gate_function *act_fn, struct mp_tensor *hidden,
+                                 struct mp_tensor *indices, struct mp_tensor *weights)
 {
-    if (e->run->experts == MP_EXPERTS_EAGER)
-        return one_by_one(rt, e, activation, hidden, indices, weights);
     const int64_t experts = mp_dim(e->gate_up, 0), per_token = mp_dim(indices, -1),
                   tokens = mp_dim(hidden, 0), rows = tokens * per_token;
     struct mp_tensor *flat_weights = NULL, *ids = NULL, *order = NULL, *selected = NULL,
@@ -199,7 +211,7 @@ struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_expert
     mp_let(&f, &sentinel,
            mp_unsqueeze(rt, integers(rt, rows, MP_BOOL), 1)); /* rows whose expert is elsewhere */
     mp_let(&f, &selected, mp_masked_fill_inplace(rt, selected, sentinel));
-    multiply(rt, &f, e, activation, &p, selected, offsets, sentinel);
+    multiply(rt, &f, e, act_fn, &p, selected, offsets, sentinel);
     mp_let(&f, &weighted, mp_mul(rt, p.out, mp_unsqueeze(rt, selected_weights, 1)));
     mp_let(&f, &inverse, integers(rt, rows, MP_I64));
     mp_discard(rt, integers(rt, rows, MP_I64)); /* arange */
@@ -208,4 +220,18 @@ struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_expert
            mp_sum(rt, mp_view(rt, weighted, MP_SHAPE(tokens, per_token, mp_dim(hidden, 1))), 1,
                   false));
     return mp_leave(&f, mp_to(rt, sum, (enum mp_dtype)hidden->dtype));
+}
+
+struct mp_tensor *mp_apply_experts(struct mp_runtime *rt, const struct mp_experts *e,
+                                   enum mp_activation activation, struct mp_tensor *hidden,
+                                   struct mp_tensor *indices, struct mp_tensor *weights)
+{
+    struct mp_module_call call;
+    const struct mp_module experts = {MP_MODULE_OTHER, 2, {e->gate_up, e->down}};
+    const struct gate_function act_fn = {activation, &call};
+    struct mp_tensor *(*const forward)(struct mp_runtime *, const struct mp_experts *, const struct gate_function *, struct mp_tensor *,
+                                       struct mp_tensor *, struct mp_tensor *) = e->run->experts == MP_EXPERTS_EAGER ? one_by_one : grouped;
+    hidden = mp_module_begin_as(rt, &call, &experts, hidden);
+    weights = mp_module_input(rt, &call, weights);
+    return mp_module_end(rt, &call, forward(rt, e, &act_fn, hidden, indices, weights));
 }

@@ -111,7 +111,8 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
 {
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
-    return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp, c->activation, c->dropout_residual);
+    return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp, c->activation,
+                        (struct mp_dropout_layer){c->dropout_residual, true});
 }
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call, struct mp_tensor **args, struct mp_tensor **out)
@@ -129,6 +130,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net, c
     struct mp_tensor *embeds = NULL, *position_ids = NULL, *position_embeds = NULL, *hidden = NULL, *mask = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &position_ids, NULL); /* a parameter of forward() */
     mp_let(&f, &embeds, mp_embed_tokens(rt, net, in->input_ids, m->wte));
     mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));

@@ -187,15 +187,15 @@ static struct mp_tensor *attend(struct mp_runtime *rt, const struct config *c,
         mp_let(&f, &weights, mp_add(rt, weights, attention_mask));
     mp_let(&f, &weights, mp_softmax(rt, weights, -1));
     mp_let(&f, &weights, mp_to(rt, weights, (enum mp_dtype)value->dtype));
-    mp_let(&f, &weights, mp_dropout(rt, weights, c->dropout_attention));
+    mp_let(&f, &weights, mp_apply_dropout(rt, weights, c->dropout_attention));
     mp_let(&f, &output, mp_matmul(rt, weights, value));
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
 }
 
-static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
-                                   struct mp_tensor *hidden, struct mp_tensor *mask,
-                                   struct mp_tensor **weights_out)
+static struct mp_tensor *self_attention(struct mp_runtime *rt, const struct mp_layer *call,
+                                        struct mp_tensor *hidden, struct mp_tensor *mask,
+                                        struct mp_tensor **weights_out)
 {
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
@@ -225,7 +225,16 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
     return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp,
-                        c->activation, c->dropout_residual);
+                        c->activation, (struct mp_dropout_layer){c->dropout_residual, true});
+}
+
+/* GPTNeoAttention */
+static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
+                                   struct mp_tensor *hidden, struct mp_tensor *mask,
+                                   struct mp_tensor **weights_out)
+{
+    mp_container_begin(rt);
+    return mp_container_end(rt, self_attention(rt, call, hidden, mask, weights_out));
 }
 
 /* The block returns its attention weights too. */
@@ -247,6 +256,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
                      *hidden = NULL, *outputs[2] = {NULL, NULL};
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &embeds, mp_embed_tokens(rt, net, in->input_ids, m->wte));
     mp_let(&f, &position_ids, mp_position_ids(rt, in->seq));
     mp_let(&f, &mask, mp_causal_mask(rt, net, in, (enum mp_dtype)embeds->dtype, 0));

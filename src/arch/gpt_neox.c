@@ -76,7 +76,7 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
     const struct mp_net *net = call->model;
     const struct config *c = net->config;
     return mp_apply_mlp(rt, hidden, &((const struct module *)net->module)->blocks[call->index].mlp,
-                        c->decoder.activation, 0);
+                        c->decoder.activation, (struct mp_dropout_layer){0});
 }
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
@@ -124,7 +124,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    m->decoder.dropout = c->dropout;
+    m->decoder.dropout = (struct mp_dropout_layer){c->dropout, true};
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
     const struct mp_decoder_parts parts = {.block = build_block,
                                            .norm = mp_layer_norm_new,

@@ -48,7 +48,7 @@ static const void *configure_mixtral(struct mp_arena *arena, struct mp_config *c
     mp_decoder_configure(c, &m->decoder, &defaults);
     m->decoder.one_mask = true;
     m->decoder.sliding = mp_decoder_sliding(c, 0);
-    m->experts = mp_config_size(c, "num_local_experts", 8);
+    m->experts = mp_config_size(c, "num_local_experts|num_experts", 8);
     m->per_token = mp_config_size(c, "num_experts_per_tok", 2);
     m->expert_inner = m->decoder.inner;
     m->sparse_step = 1;
@@ -60,7 +60,7 @@ static const void *configure_mixtral(struct mp_arena *arena, struct mp_config *c
 static const void *configure_qwen3_moe(struct mp_arena *arena, struct mp_config *c)
 {
     static const struct mp_decoder_defaults defaults = {151936, 32768, 2048,    6144,  24,   32,
-                                                        4,      128,   MP_SILU, false, false};
+                                                        4,      0,     MP_SILU, false, false};
     struct config *m = mp_arena_alloc(arena, sizeof *m);
     if (!m)
         return NULL;
@@ -70,7 +70,7 @@ static const void *configure_qwen3_moe(struct mp_arena *arena, struct mp_config 
         m->decoder.sliding = mp_decoder_sliding(c, 4096);
     m->qwen = true;
     m->bias = mp_config_bool(c, "attention_bias", false);
-    m->experts = mp_config_size(c, "num_experts", 128);
+    m->experts = mp_config_size(c, "num_experts|num_local_experts", 128);
     m->per_token = mp_config_size(c, "num_experts_per_tok", 8);
     m->expert_inner = mp_config_size(c, "moe_intermediate_size", 768);
     m->sparse_step = mp_config_size(c, "decoder_sparse_step", 1);
@@ -128,8 +128,8 @@ static struct mp_tensor *route(struct mp_runtime *rt, const struct config *c,
     return mp_leave(&f, logits);
 }
 
-static struct mp_tensor *sparse(struct mp_runtime *rt, const struct config *c,
-                                const struct block *b, struct mp_tensor *hidden)
+static struct mp_tensor *moe(struct mp_runtime *rt, const struct config *c, const struct block *b,
+                             struct mp_tensor *hidden)
 {
     const struct mp_shape shape = hidden->shape;
     struct mp_tensor *logits = NULL, *values = NULL, *indices = NULL, *chosen[2];
@@ -143,6 +143,16 @@ static struct mp_tensor *sparse(struct mp_runtime *rt, const struct config *c,
            mp_apply_experts(rt, &b->experts, c->decoder.activation, hidden, indices, values));
     mp_let(&f, &hidden, mp_reshape(rt, hidden, shape));
     return mp_leave(&f, hidden);
+}
+
+/* DeepSpeed takes such a module as a whole: DEFAULT_LEAF_MODULE_CLASSES (deepspeed/runtime/zero/leaf_module_config.py) */
+static struct mp_tensor *sparse(struct mp_runtime *rt, const struct config *c,
+                                const struct block *b, struct mp_tensor *hidden)
+{
+    struct mp_module_call call;
+    const struct mp_module leaf = {MP_MODULE_OTHER, 3, {b->router, b->experts.gate_up, b->experts.down}};
+    hidden = mp_module_begin_as(rt, &call, &leaf, hidden);
+    return mp_module_end(rt, &call, moe(rt, c, b, hidden));
 }
 
 static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,

@@ -210,6 +210,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
                      *embedded_positions = NULL, *hidden = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &mask, in->attention_mask);
     mp_let(&f, &embeds, mp_embed_tokens(rt, net, in->input_ids, m->words));
     out->cache = mp_kv_cache_new(rt, net, (int)c->n_blocks);

@@ -98,7 +98,7 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
                                             .second = &b->post_norm,
                                             .attention = attention,
                                             .mlp = mlp,
-                                            .dropout = c->dropout};
+                                            .dropout = {c->dropout, true}};
     out[0] = mp_apply_pre_norm_block(rt, call, &block, args[0]);
 }
 

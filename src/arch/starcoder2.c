@@ -56,7 +56,7 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
 {
     const struct config *c = ((const struct mp_net *)call->model)->config;
     return mp_apply_mlp(rt, hidden, &block_of(call)->mlp, c->decoder.activation,
-                        c->dropout_residual);
+                        (struct mp_dropout_layer){.p = c->dropout_residual});
 }
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
@@ -88,7 +88,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
     const struct config *c = net->config;
     struct module *m = net->module = mp_runtime_alloc(rt, sizeof *m);
     m->decoder.block = block_forward;
-    m->decoder.dropout = c->dropout_embedding;
+    m->decoder.dropout.p = c->dropout_embedding;
     m->blocks = mp_runtime_alloc(rt, (size_t)c->decoder.n_blocks * sizeof *m->blocks);
     const struct mp_decoder_parts parts = {.block = build_block,
                                            .norm = mp_layer_norm_new,

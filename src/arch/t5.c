@@ -10,7 +10,7 @@ struct config {
     int64_t vocabulary, positions, hidden, head_dim, inner, heads, buckets, n_encoder, n_decoder;
     double dropout;
     enum mp_activation activation;
-    bool gated, tied;
+    bool gated, scaled;
 };
 
 struct attention {
@@ -47,15 +47,16 @@ static const void *configure(struct mp_arena *arena, struct mp_config *c)
         return NULL;
     m->vocabulary = mp_config_size(c, "vocab_size", 32128);
     m->positions = mp_config_size(c, "n_positions", 512);
-    m->hidden = mp_config_size(c, "d_model", 512);
-    m->head_dim = mp_config_size(c, "d_kv", 64);
+    m->hidden = mp_config_size(c, "d_model|hidden_size", 512);
+    m->head_dim = mp_config_size(c, "d_kv|head_dim", 64);
     m->inner = mp_config_size(c, "d_ff", 2048);
-    m->heads = mp_config_size(c, "num_heads", 8);
+    m->heads = mp_config_size(c, "num_heads|num_attention_heads", 8);
     m->buckets = mp_config_size(c, "relative_attention_num_buckets", 32);
-    m->n_encoder = mp_config_size(c, "num_layers", 6);
+    m->n_encoder = mp_config_size(c, "num_layers|num_hidden_layers", 6);
     m->n_decoder = mp_config_size_or_null(c, "num_decoder_layers", m->n_encoder);
     m->dropout = mp_config_probability(c, "dropout_rate", 0.1);
-    m->tied = mp_config_bool(c, "tie_word_embeddings", true);
+    /* "false" means that the head's input is not scaled; tied they are either way (T5Config) */
+    m->scaled = mp_config_bool(c, "tie_word_embeddings", true);
     read_feed_forward(c, m);
     return m;
 }
@@ -134,7 +135,7 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
         rt->layer = -1;
         m->final_norm[stack] = mp_rms_norm_new(rt, net, "final_layer_norm", c->hidden).weight;
     }
-    m->head = mp_head_new(rt, net, m->shared, c->tied);
+    m->head = mp_head_new(rt, net, m->shared, true);
     mp_discard(rt, spare[0]);
     mp_discard(rt, spare[1]);
 }
@@ -142,8 +143,8 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 /* ---- forward ---- */
 
 /* T5LayerNorm: the product uses x as it came in, the cast comes after it */
-static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *hidden,
-                                   struct mp_tensor *weight)
+static struct mp_tensor *norm(struct mp_runtime *rt, struct mp_tensor *hidden,
+                              struct mp_tensor *weight)
 {
     struct mp_tensor *variance = NULL;
     struct mp_frame f;
@@ -153,6 +154,14 @@ static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *hidd
     if (mp_dtype_is_half((enum mp_dtype)weight->dtype))
         mp_let(&f, &hidden, mp_to(rt, hidden, (enum mp_dtype)weight->dtype));
     return mp_leave(&f, mp_mul(rt, weight, hidden));
+}
+
+static struct mp_tensor *normalise(struct mp_runtime *rt, struct mp_tensor *hidden,
+                                   struct mp_tensor *weight)
+{
+    struct mp_module_call call;
+    hidden = mp_module_begin(rt, &call, MP_MODULE_NORM, weight, NULL, hidden);
+    return mp_module_end(rt, &call, norm(rt, hidden, weight));
 }
 
 /* What the first block of a stack makes and the others are handed: the bias
@@ -226,7 +235,7 @@ static struct mp_tensor *attention_layer(struct mp_runtime *rt, const struct mp_
     mp_let(&f, &output, attend(rt, net, a, normed, mask, source, &made, decoder, &returned));
     mp_let(&f, &bias, made);
     mp_let(&f, &weights, returned);
-    mp_let(&f, &output, mp_add(rt, hidden, mp_dropout(rt, output, c->dropout)));
+    mp_let(&f, &output, mp_add(rt, hidden, mp_apply_dropout(rt, output, c->dropout)));
     mp_give(&f, bias_inout, bias);
     mp_give(&f, weights_out, weights);
     return mp_leave(&f, output);
@@ -248,7 +257,7 @@ static struct mp_tensor *dense(struct mp_runtime *rt, const struct config *c, co
         mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &b->wi));
         mp_let(&f, &hidden, mp_activate(rt, c->activation, hidden));
     }
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, c->dropout));
     mp_let(&f, &hidden, mp_to(rt, hidden, (enum mp_dtype)b->wo.weight->dtype));
     mp_let(&f, &hidden, mp_apply_linear(rt, hidden, &b->wo));
     return mp_leave(&f, hidden);
@@ -262,7 +271,7 @@ static struct mp_tensor *feed_forward(struct mp_runtime *rt, const struct config
     MP_MODULE(rt, &f, &hidden);
     mp_let(&f, &forwarded, normalise(rt, hidden, b->norm));
     mp_let(&f, &forwarded, dense(rt, c, b, forwarded));
-    mp_let(&f, &hidden, mp_add(rt, hidden, mp_dropout(rt, forwarded, c->dropout)));
+    mp_let(&f, &hidden, mp_add(rt, hidden, mp_apply_dropout(rt, forwarded, c->dropout)));
     return mp_leave(&f, hidden);
 }
 
@@ -349,7 +358,7 @@ static struct mp_tensor *run_stack(struct mp_runtime *rt, const struct mp_net *n
         mp_let(
             &f, &mask,
             mp_eager_causal_mask(rt, mp_dim(ids, 0), mp_dim(ids, 1), (enum mp_dtype)embeds->dtype));
-    mp_let(&f, &hidden, mp_dropout(rt, embeds, c->dropout));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, embeds, c->dropout));
     for (int i = first; i < end; i++) {
         const struct mp_layer block = {.forward = block_forward, .model = net, .index = i, .n_args = N_ARGS, .n_outputs = N_OUTPUTS};
         struct mp_tensor *next[N_OUTPUTS] = {NULL};
@@ -360,7 +369,7 @@ static struct mp_tensor *run_stack(struct mp_runtime *rt, const struct mp_net *n
         mp_let(&f, &cross_bias, next[OUT_CROSS_BIAS]);
     }
     mp_let(&f, &hidden, normalise(rt, hidden, m->final_norm[decoder]));
-    mp_let(&f, &hidden, mp_dropout(rt, hidden, c->dropout));
+    mp_let(&f, &hidden, mp_apply_dropout(rt, hidden, c->dropout));
     return mp_leave(&f, hidden);
 }
 
@@ -386,7 +395,7 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     mp_let(&f, &encoded, run_stack(rt, net, in->input_ids, NULL, false));
     mp_let(&f, &decoder_ids, shift_right(rt, in));
     mp_let(&f, &sequence, run_stack(rt, net, decoder_ids, encoded, true));
-    mp_let(&f, &scaled, c->tied ? mp_mul_number(rt, sequence, 0.05) : sequence);
+    mp_let(&f, &scaled, c->scaled ? mp_mul_number(rt, sequence, 0.05) : sequence);
     mp_let(&f, &logits, mp_linear(rt, scaled, m->head, NULL));
     mp_tag(rt, logits->storage, MP_CATEGORY_LOGITS);
     struct mp_tensor *rows = mp_view(rt, logits, MP_SHAPE(-1, c->vocabulary));

@@ -129,26 +129,36 @@ static void build(struct mp_runtime *rt, struct mp_net *net)
 static struct mp_tensor *cut(struct mp_runtime *rt, const struct module *m,
                              struct mp_tensor *pixel_values)
 {
-    struct mp_tensor *maps =
-        mp_conv2d_patches(rt, pixel_values, m->patches.weight, m->patches.bias);
-    return mp_transpose(rt, mp_view(rt, maps, MP_SHAPE(mp_dim(maps, 0), mp_dim(maps, 1), -1)), 1,
-                        2);
+    struct mp_module_call call;
+    mp_container_begin(rt);
+    pixel_values = mp_module_begin(rt, &call, MP_MODULE_LINEAR, m->patches.weight, m->patches.bias, pixel_values);
+    struct mp_tensor *maps = mp_module_end(rt, &call, mp_conv2d_patches(rt, pixel_values, m->patches.weight, m->patches.bias));
+    struct mp_tensor *columns = mp_view(rt, maps, MP_SHAPE(mp_dim(maps, 0), mp_dim(maps, 1), -1));
+    return mp_container_end(rt, mp_transpose(rt, columns, 1, 2));
 }
 
+/* ViTEmbeddings: the class token and the positions are its own */
 static struct mp_tensor *embed(struct mp_runtime *rt, const struct mp_net *net,
                                const struct mp_inputs *in)
 {
     const struct config *c = net->config;
     const struct module *m = net->module;
+    const struct mp_module embeddings = {MP_MODULE_OTHER, 2, {m->class_token, m->positions}};
     struct mp_tensor *embedded = NULL, *class_tokens = NULL;
+    struct mp_module_call call;
     struct mp_frame f;
+    struct mp_tensor *const pixels = mp_module_begin_as(rt, &call, &embeddings, in->pixel_values);
     mp_enter_empty(rt, &f);
-    mp_let(&f, &embedded, cut(rt, m, in->pixel_values));
+    mp_child_begin(rt, &call);
+    mp_let(&f, &embedded, cut(rt, m, pixels));
+    mp_child_end(rt, &call);
     mp_let(&f, &class_tokens, mp_expand(rt, m->class_token, MP_SHAPE(in->batch, -1, -1)));
     mp_let(&f, &embedded, mp_cat(rt, 2, (struct mp_tensor *[]){class_tokens, embedded}, 1));
     mp_let(&f, &embedded, mp_add(rt, embedded, m->positions));
-    mp_let(&f, &embedded, mp_dropout(rt, embedded, c->dropout));
-    return mp_leave(&f, embedded);
+    mp_child_begin(rt, &call);
+    mp_let(&f, &embedded, mp_apply_dropout(rt, embedded, c->dropout));
+    mp_child_end(rt, &call);
+    return mp_module_end(rt, &call, mp_leave(&f, embedded));
 }
 
 static struct mp_tensor *attention(struct mp_runtime *rt, const struct mp_layer *call,
@@ -181,7 +191,8 @@ static struct mp_tensor *mlp(struct mp_runtime *rt, const struct mp_layer *call,
 {
     const struct mp_net *net = call->model;
     const struct block *b = &((const struct module *)net->module)->blocks[call->index];
-    return mp_apply_mlp(rt, hidden, &b->mlp, ((const struct config *)net->config)->activation, 0);
+    return mp_apply_mlp(rt, hidden, &b->mlp, ((const struct config *)net->config)->activation,
+                        (struct mp_dropout_layer){0});
 }
 
 static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
@@ -194,7 +205,7 @@ static void block_forward(struct mp_runtime *rt, const struct mp_layer *call,
                                             .second = &b->norm_after,
                                             .attention = attention,
                                             .mlp = mlp,
-                                            .dropout = dropout,
+                                            .dropout = {dropout, true},
                                             .replaces = true};
     out[0] = mp_apply_pre_norm_block(rt, call, &block, args[0]);
 }
@@ -207,6 +218,7 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
     struct mp_tensor *embedded = NULL, *hidden = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
+    mp_container_begin(rt); /* the model below the head */
     mp_let(&f, &embedded, embed(rt, net, in));
     mp_let(&f, &hidden, embedded);
     for (int i = 0; i < (int)c->n_blocks; i++) {
@@ -218,14 +230,22 @@ static struct mp_tensor *body(struct mp_runtime *rt, const struct mp_net *net,
     return mp_leave(&f, mp_apply_norm(rt, hidden, &m->norm));
 }
 
-static struct mp_tensor *classify(struct mp_runtime *rt, const struct mp_linear_layer *head,
-                                  struct mp_tensor *rows)
+static struct mp_tensor *linear(struct mp_runtime *rt, const struct mp_linear_layer *head,
+                                struct mp_tensor *rows)
 {
     struct mp_tensor *logits = NULL;
     struct mp_frame f;
     MP_MODULE(rt, &f, &rows);
     mp_let(&f, &logits, mp_linear_rows(rt, rows, head->weight, head->bias));
     return mp_leave(&f, logits);
+}
+
+static struct mp_tensor *classify(struct mp_runtime *rt, const struct mp_linear_layer *head,
+                                  struct mp_tensor *rows)
+{
+    struct mp_module_call call;
+    rows = mp_module_begin(rt, &call, MP_MODULE_LINEAR, head->weight, head->bias, rows);
+    return mp_module_end(rt, &call, linear(rt, head, rows));
 }
 
 static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_inputs *in,
@@ -235,7 +255,7 @@ static void forward(struct mp_runtime *rt, struct mp_net *net, const struct mp_i
     struct mp_tensor *sequence = NULL, *logits = NULL, *loss = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
-    mp_let(&f, &sequence, body(rt, net, in));
+    mp_let(&f, &sequence, mp_container_end(rt, body(rt, net, in)));
     mp_let(&f, &logits, classify(rt, &m->classifier, mp_select_first(rt, sequence)));
     struct mp_tensor *rows = mp_view(rt, logits, MP_SHAPE(-1, mp_dim(logits, 1)));
     struct mp_tensor *targets = mp_view(rt, in->labels, MP_SHAPE(-1));

@@ -7,12 +7,15 @@
 /* What a node knows of its module. */
 struct watched {
     struct mp_module module;
+    int *n_inputs; /* after_backward: the hook is called for the last of them; NULL: there is one */
     void (*hook)(struct mp_runtime *rt, void *context, const struct mp_module *module);
 };
 
 static void tell(struct mp_runtime *rt, void *context)
 {
     const struct watched *w = context;
+    if (w->n_inputs && --*w->n_inputs > 0)
+        return;
     w->hook(rt, rt->hooks->context, &w->module);
 }
 
@@ -42,21 +45,41 @@ static struct mp_tensor *behind_node(struct mp_runtime *rt, const struct mp_node
 
 static struct mp_tensor *behind_module(struct mp_runtime *rt, const struct mp_module *module, struct mp_tensor *result)
 {
-    return result ? behind_node(rt, &before_type, &(struct watched){*module, rt->hooks->before_backward}, result) : NULL;
+    return result ? behind_node(rt, &before_type, &(struct watched){*module, NULL, rt->hooks->before_backward}, result) : NULL;
 }
 
 struct mp_tensor *mp_module_begin(struct mp_runtime *rt, struct mp_module_call *call, enum mp_module_kind kind, struct mp_tensor *weight,
                                   struct mp_tensor *bias, struct mp_tensor *x)
 {
+    return mp_module_begin_as(rt, call, &(struct mp_module){kind, bias ? 2 : 1, {weight, bias}}, x);
+}
+
+struct mp_tensor *mp_module_begin_as(struct mp_runtime *rt, struct mp_module_call *call, const struct mp_module *module, struct mp_tensor *x)
+{
     call->watched = mp_watches_modules(rt) && rt->leaf == 0;
     if (!call->watched)
         return x;
-    call->module = (struct mp_module){kind, bias ? 2 : 1, {weight, bias}};
+    call->module = *module;
     call->x = x;
     mp_enter(rt, &call->frame, false, MP_VARS(&call->x), 1);
     rt->hooks->before_forward(rt, rt->hooks->context, &call->module);
     rt->leaf++;
-    return behind_node(rt, &after_type, &(struct watched){call->module, rt->hooks->after_backward}, call->x);
+    call->n_inputs = mp_runtime_alloc(rt, sizeof *call->n_inputs);
+    *call->n_inputs = 0;
+    return mp_module_input(rt, call, call->x);
+}
+
+struct mp_tensor *mp_module_input(struct mp_runtime *rt, const struct mp_module_call *call, struct mp_tensor *x)
+{
+    if (!call->watched || !x->requires_grad)
+        return x;
+    ++*call->n_inputs;
+    return behind_node(rt, &after_type, &(struct watched){call->module, call->n_inputs, rt->hooks->after_backward}, x);
+}
+
+struct mp_tensor *mp_module_output(struct mp_runtime *rt, const struct mp_module_call *call, struct mp_tensor *result)
+{
+    return call->watched ? behind_module(rt, &call->module, result) : result;
 }
 
 struct mp_tensor *mp_module_end(struct mp_runtime *rt, struct mp_module_call *call, struct mp_tensor *result)
@@ -83,6 +106,8 @@ struct mp_tensor *mp_container_end(struct mp_runtime *rt, struct mp_tensor *resu
     rt->hooks->after_forward(rt, rt->hooks->context, &container);
     return behind_module(rt, &container, result);
 }
+
+struct mp_tensor *mp_container_output(struct mp_runtime *rt, struct mp_tensor *result) { return behind_module(rt, &container, result); }
 
 static bool parameters_among(int n, struct mp_tensor *const *tensors, struct mp_module *module)
 {

@@ -216,6 +216,8 @@ struct mp_tensor *mp_linear(struct mp_runtime *rt, struct mp_tensor *x, struct m
 
 struct mp_tensor *mp_linear_rows(struct mp_runtime *rt, struct mp_tensor *x, struct mp_tensor *weight, struct mp_tensor *bias)
 {
+    if (rt->hooks && rt->hooks->linear_function)
+        return linear_function(rt, x, weight, bias);
     struct mp_scope scope = mp_begin(rt, "linear", MP_TENSORS(x, weight, bias));
     bias = mp_keep(mp_cast_low(rt, bias));
     weight = mp_keep(mp_cast_low(rt, weight));

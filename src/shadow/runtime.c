@@ -550,6 +550,8 @@ void mp_let(struct mp_frame *f, struct mp_tensor **var, struct mp_tensor *value)
 void mp_give(struct mp_frame *f, struct mp_tensor **out, struct mp_tensor *value)
 {
     *out = value ? mp_float(f->rt, mp_take(f->rt, value)) : NULL;
+    if (value && f->watched)
+        *out = mp_container_output(f->rt, *out);
 }
 
 struct mp_tensor *mp_leave(struct mp_frame *f, struct mp_tensor *value)

@@ -488,7 +488,6 @@ void mp_zero3_before_forward(struct mp_runtime *rt, struct mp_zero3 *z, bool bou
         }
     }
     mp_container_begin(rt); /* the model with its head */
-    mp_container_begin(rt); /* the model below it */
 }
 
 /* ---- construction ---- */
