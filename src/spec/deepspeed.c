@@ -273,7 +273,11 @@ static enum memplan_status refuse(const char *origin, const struct mp_value *zer
                     {"round_robin_gradients", true},          {"parameter_alignment", true},
                     {"reduce_scatter", false},                {"stage3_use_all_reduce_for_fetch_params", true},
                     {"stage3_allgather_sequential", true},    {"zero_quantized_nontrainable_weights", true}};
-    const struct mp_value *const hpz = mp_value_get(zero, "zero_hpz_partition_size");
+    static const struct {
+        const char *key;
+        int64_t without; /* the largest number that means no */
+    } numbers[] = {{"zero_hpz_partition_size", 1}, {"stage3_module_granularity_threshold", 0}};
+    static const char *const objects[] = {"zenflow", "leaf_module"};
     for (size_t i = 0; i < MP_ARRAY_LEN(switches); i++) {
         const struct mp_value *const value = mp_value_get(zero, switches[i].key);
         if (value != NULL && value->kind == MP_BOOLEAN && value->as.boolean == switches[i].refused)
@@ -281,12 +285,15 @@ static enum memplan_status refuse(const char *origin, const struct mp_value *zer
                                 "%s: zero_optimization.%s: %snot supported; leave it out", origin,
                                 switches[i].key, switches[i].refused ? "" : "false is ");
     }
-    if (is_given(mp_value_get(zero, "zenflow")))
-        return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.zenflow: not supported; leave it out", origin);
-    if (hpz != NULL && hpz->kind == MP_INT && hpz->as.integer > 1)
-        return mp_error_set(
-            err, MEMPLAN_STATUS_UNSUPPORTED,
-            "%s: zero_optimization.zero_hpz_partition_size: not supported; leave it out", origin);
+    for (size_t i = 0; i < MP_ARRAY_LEN(objects); i++)
+        if (is_given(mp_value_get(zero, objects[i])))
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.%s: not supported; leave it out", origin, objects[i]);
+    for (size_t i = 0; i < MP_ARRAY_LEN(numbers); i++) {
+        const struct mp_value *const value = mp_value_get(zero, numbers[i].key);
+        if (value != NULL && value->kind == MP_INT && value->as.integer > numbers[i].without)
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: zero_optimization.%s: not supported; leave it out", origin,
+                                numbers[i].key);
+    }
     return MEMPLAN_STATUS_OK;
 }
 

@@ -414,6 +414,22 @@ static void backward_done(struct mp_runtime *rt, void *context)
 
 /* ---- forward ---- */
 
+/* Expected to have finished reduction in the prior iteration: DDP waits for a gradient that has not come. */
+static void check_all_came(struct mp_runtime *rt, const struct mp_ddp *ddp)
+{
+    if (ddp->options->static_graph || ddp->n_ready == ddp->n_parameters)
+        return;
+    bool *const came = mp_runtime_alloc(rt, (size_t)ddp->n_parameters * sizeof *came);
+    memset(came, 0, (size_t)ddp->n_parameters * sizeof *came);
+    for (int i = 0; i < ddp->n_ready; i++)
+        came[ddp->ready[i]->number - 1] = true;
+    int first = 0;
+    while (came[first])
+        first++;
+    mp_raise(rt, MEMPLAN_STATUS_INPUT, "ddp: %d of %d parameters get no gradient, '%s' for one; DDP stops at that: give find_unused_parameters: true",
+             ddp->n_parameters - ddp->n_ready, ddp->n_parameters, ddp->parameters[first]->name);
+}
+
 void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
 {
     const char *op = rt->op;
@@ -424,6 +440,7 @@ void mp_ddp_before_forward(struct mp_runtime *rt, struct mp_ddp *ddp, bool sync)
     ddp->passes += ddp->n_reduced > 0;
     ddp->n_reduced = 0;
     if (ddp->n_ready > 0 && !ddp->rebuilt) {
+        check_all_came(rt, ddp);
         rebuild_buckets(rt, ddp);
         if (ddp->lingering)
             ddp->lingers--;

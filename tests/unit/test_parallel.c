@@ -13,6 +13,7 @@
 #include "plan/advice.h"
 #include "plan/rank_kinds.h"
 #include "spec/measured.h"
+#include "small_run.h"
 #include "suites.h"
 #include "train/job.h"
 
@@ -605,6 +606,9 @@ static const struct {
     {"{\"zero_optimisation\": {\"stage\": 2}}", "did you mean 'zero_optimization'", 0, 0, false},
     {"{\"zero_optimization\": {\"stage\": 2, \"reduce_scatter\": false}}", "reduce_scatter: false is not supported", 0, 0, false},
     {"{\"zero_optimization\": {\"stage\": 2, \"zenflow\": {}}}", "zenflow: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"leaf_module\": {\"classes\": []}}}", "leaf_module: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"stage3_module_granularity_threshold\": 4000}}", "granularity_threshold: not supported", 0, 0,
+     false},
     {"{ // ours, \"really\"\n\"zero_optimization\": {\"stage\": 3, # three\n\"overlap_comm\": false,}, /* \"aio\": {},\n */"
      " \"aio\": {}, \"url\": \"http://x/#y,}\",\n}",
      NULL, 3, 500000000, false},
@@ -905,6 +909,37 @@ START_TEST(a_shard_of_the_gradients_is_not_all_of_them)
 }
 END_TEST
 
+/* BERT's head has a bias that only a tied decoder uses. */
+#define UNTIED "{\"model\": {\"model_type\": \"bert\", \"num_hidden_layers\": 1, \"tie_word_embeddings\": false}, \"gpu\": \"H200-141G\", "
+
+static const struct {
+    const char *keys, *told;
+} unused[] = {
+    {"\"ddp\": {}", "1 of 28 parameters get no gradient, 'cls.predictions.bias'"},
+    {"\"ddp\": {\"find_unused_parameters\": true}", NULL},
+};
+
+START_TEST(ddp_does_not_go_on_without_a_gradient)
+{
+    struct mp_arena arena;
+    struct mp_evaluation e;
+    struct memplan_error err = {MEMPLAN_STATUS_OK, ""};
+    const struct mp_evaluate_options options = {.keep_tags = false};
+    char text[256];
+    mp_arena_init(&arena);
+    (void)snprintf(text, sizeof text, "%s\"batch\": 2, \"seq\": 64, \"world\": 2, \"data_parallel\": \"ddp\", %s}", UNTIED, unused[_i].keys);
+    const enum memplan_status status = mp_evaluate(small_run(&arena, text), &options, &e, &err);
+    if (unused[_i].told == NULL) {
+        ck_assert_msg(status == MEMPLAN_STATUS_OK, "%s", err.text);
+        mp_evaluation_release(&e);
+    } else {
+        ck_assert_int_eq(status, MEMPLAN_STATUS_INPUT);
+        ck_assert_msg(strstr(err.text, unused[_i].told) != NULL, "%s", err.text);
+    }
+    mp_arena_release(&arena);
+}
+END_TEST
+
 /* bf16 weights and fp32 masters of a rank of 32 are 6 bytes for each of its parameters: divided once, not by 32 twice. */
 START_TEST(stage_3_divides_parameters_once)
 {
@@ -1154,6 +1189,7 @@ Suite *suite_parallel(void)
     TCase *const wrong = tcase_create("wrong answers");
     tcase_set_timeout(wrong, 60);
     tcase_add_loop_test(wrong, a_shard_of_the_gradients_is_not_all_of_them, 0, 2);
+    tcase_add_loop_test(wrong, ddp_does_not_go_on_without_a_gradient, 0, (int)MP_ARRAY_LEN(unused));
     tcase_add_test(wrong, stage_3_divides_parameters_once);
     tcase_add_loop_test(wrong, full_recomputation_never_takes_more_than_selective, 0, (int)MP_ARRAY_LEN(recomputed));
     tcase_add_test(wrong, the_first_step_of_the_optimizer_can_be_the_peak);
