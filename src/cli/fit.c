@@ -86,34 +86,35 @@ static enum memplan_status write_picture(const char *path, const struct mp_fit_r
     return status;
 }
 
-static enum memplan_status report_evaluation(const struct fit_options *o, struct mp_arena *arena, struct mp_fit_report *report,
+static enum memplan_status report_evaluation(const struct fit_options *o, struct mp_arena *arena, const struct mp_fit_report *chosen,
                                              const struct mp_evaluation *e, struct memplan_error *err)
 {
+    struct mp_fit_report report = *chosen; /* what it points to from here on lives in this function */
+    struct mp_rank_kinds ranks;
     struct mp_advice advice[MP_MAX_ADVICE];
     const uint32_t moment = e->oom ? (e->oom_event ? e->oom_event - 1 : 0) : e->peak_event;
-    report->evaluation = e;
-    report->ledger = mp_ledger_at(&e->program, moment, arena, err);
-    if (!report->ledger)
+    report.evaluation = e;
+    report.ledger = mp_ledger_at(&e->program, moment, arena, err);
+    if (!report.ledger)
         return err->status;
     if (!o->no_advice) {
-        const enum memplan_status status = mp_advise(e, advice, &report->n_advice, err);
+        const enum memplan_status status = mp_advise(e, advice, &report.n_advice, err);
         if (status)
             return status;
-        report->advice = advice;
+        report.advice = advice;
     }
-    struct mp_rank_kinds ranks;
     if (o->per_rank) {
         const enum memplan_status compared = mp_rank_kinds_evaluate(e->run, arena, &ranks, err);
         if (compared)
             return compared;
-        report->ranks = &ranks;
+        report.ranks = &ranks;
     }
-    report->color = !o->output && mp_cli_color((enum mp_color)o->color, stdout);
-    enum memplan_status status = write_report(o, report, err);
+    report.color = !o->output && mp_cli_color((enum mp_color)o->color, stdout);
+    enum memplan_status status = write_report(o, &report, err);
     if (!status)
-        status = write_picture(o->html, report, mp_report_fit_html, err);
+        status = write_picture(o->html, &report, mp_report_fit_html, err);
     if (!status)
-        status = write_picture(o->svg, report, mp_report_fit_svg, err);
+        status = write_picture(o->svg, &report, mp_report_fit_svg, err);
     return status;
 }
 

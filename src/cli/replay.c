@@ -540,23 +540,22 @@ int mp_cmd_replay(int argc, char **argv)
     if (mp_options_parse(&mp_command_replay, argc, argv, &o, NULL, &operands, &exit_status) ==
         MP_OPTIONS_DONE)
         return exit_status;
-    struct session *s = calloc(1, sizeof(*s));
-    enum memplan_status status = MEMPLAN_STATUS_OK;
+    struct session *const s = calloc(1, sizeof(*s));
     if (!s) {
-        status = mp_error_set(&err, MEMPLAN_STATUS_NOMEM, "out of memory");
-    } else {
-        s->o = &o;
-        s->path = operands.items[0];
-        if (o.torch)
-            status = mp_torch_version_parse(o.torch, &s->torch, &err);
-        if (status == MEMPLAN_STATUS_OK)
-            status = answer(s, &err);
+        (void)mp_error_set(&err, MEMPLAN_STATUS_NOMEM, "out of memory");
+        return mp_cli_fail("replay", &err);
     }
+    s->o = &o;
+    s->path = operands.items[0];
+    enum memplan_status status = MEMPLAN_STATUS_OK;
+    if (o.torch)
+        status = mp_torch_version_parse(o.torch, &s->torch, &err);
+    if (status == MEMPLAN_STATUS_OK)
+        status = answer(s, &err);
     exit_status = status != MEMPLAN_STATUS_OK ? mp_cli_fail("replay", &err)
                   : nothing_lives(s)          ? MP_EXIT_NO
                                               : MP_EXIT_YES;
-    if (s)
-        mp_history_release(&s->history);
+    mp_history_release(&s->history);
     free(s);
     return exit_status;
 }

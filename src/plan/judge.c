@@ -76,7 +76,7 @@ enum memplan_status mp_judge_verdict(struct mp_judge *j, const struct mp_run *ru
 static enum memplan_status fits_batch(struct mp_judge *j, const struct mp_run *run, int64_t batch, bool *fits, struct memplan_error *err)
 {
     struct mp_run changed = *run;
-    struct mp_verdict v;
+    struct mp_verdict v = {0};
     changed.batch = batch;
     changed.max_batch = false;
     enum memplan_status status = mp_judge_hear(j, &changed, err);

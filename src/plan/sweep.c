@@ -175,14 +175,23 @@ static void name_grid(struct mp_sweep *sweep)
     (void)snprintf(sweep->tag, sizeof sweep->tag, "%" PRIu64 "-%016" PRIx64, sweep->n_kept, hash);
 }
 
+__extension__ typedef unsigned __int128 product; /* of two counts */
+
+/* floor(n * part / parts), part at most parts. */
+static uint64_t share_begin(uint64_t n, uint64_t part, uint64_t parts)
+{
+    const product whole = (product)n * part;
+    return (uint64_t)(whole / parts);
+}
+
 enum memplan_status mp_sweep_open(struct mp_sweep *sweep, const struct mp_grid *grid, int64_t shard, int64_t n_shards,
                                   struct memplan_error *err)
 {
     *sweep = (struct mp_sweep){.grid = grid};
     mp_arena_init(&sweep->arena);
     /* Contiguous groups: no group is torn apart. */
-    sweep->first_group = (uint64_t)((__extension__(unsigned __int128)grid->n_groups * (uint64_t)(shard - 1)) / (uint64_t)n_shards);
-    sweep->end_group = (uint64_t)((__extension__(unsigned __int128)grid->n_groups * (uint64_t)shard) / (uint64_t)n_shards);
+    sweep->first_group = share_begin(grid->n_groups, (uint64_t)shard - 1, (uint64_t)n_shards);
+    sweep->end_group = share_begin(grid->n_groups, (uint64_t)shard, (uint64_t)n_shards);
     enum memplan_status status = read_bases(sweep, err);
     if (!status)
         status = number_rows(sweep, err);
@@ -681,7 +690,7 @@ static bool find_candidates(struct worker *w, uint64_t group)
 {
     struct mp_sweep *const sweep = w->crew->sweep;
     const struct mp_grid *const grid = sweep->grid;
-    struct mp_sweep_row *row = &sweep->rows[sweep->offsets[group - sweep->first_group]];
+    struct mp_sweep_row *next = &sweep->rows[sweep->offsets[group - sweep->first_group]];
     w->n_candidates = 0;
     for (uint64_t point = group * grid->n_inner; point < MP_MIN((group + 1) * grid->n_inner, sweep->end_point); point++) {
         if (!mp_grid_keeps(grid, point))
@@ -690,7 +699,8 @@ static bool find_candidates(struct worker *w, uint64_t group)
         const struct mp_sweep_base *const base = &sweep->bases[base_index(grid, point)];
         struct mp_run_source source;
         struct memplan_error why = {0};
-        *c = (struct candidate){.shorter = base->shorter, .row = row++, .stream = SIZE_MAX};
+        *c = (struct candidate){.shorter = base->shorter, .row = next, .stream = SIZE_MAX};
+        next++;
         if (c->row->decided)
             continue;
         mp_run_source_init(&source, &w->arena);

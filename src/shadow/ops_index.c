@@ -32,22 +32,24 @@ static void index_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_t
 }
 static const struct mp_node_type index_type = {"IndexBackward0", index_backward};
 
+/* An index times its stride; the wrapped index (no negative ones) is gone when it is done. */
+static struct mp_storage *wrapped_index(struct mp_runtime *rt, uint64_t bytes)
+{
+    struct mp_storage *const wrapped = mp_storage_new(rt, bytes), *const strided = mp_storage_new(rt, bytes);
+    mp_storage_unref(rt, wrapped);
+    return strided;
+}
+
 /* The same for two indices: each is wrapped and multiplied, the second joins the first in place. */
 static void index_pairs_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g,
                                  struct mp_tensor **out)
 {
     const int64_t count = mp_numel(mp_saved_tensor(n, 0));
     const uint64_t bytes = 8 * (uint64_t)count;
-    struct mp_storage *linear = NULL, *sorted[3];
+    struct mp_storage *sorted[3];
     out[0] = mp_empty(rt, n->shape, (enum mp_dtype)g[0]->dtype);
-    for (int i = 0; i < 2; i++) {
-        struct mp_storage *wrapped = mp_storage_new(rt, bytes), *strided = mp_storage_new(rt, bytes);
-        mp_storage_unref(rt, wrapped);
-        if (i == 0)
-            linear = strided;
-        else
-            mp_storage_unref(rt, strided);
-    }
+    struct mp_storage *const linear = wrapped_index(rt, bytes);
+    mp_storage_unref(rt, wrapped_index(rt, bytes));
     for (int i = 0; i < 3; i++)
         sorted[i] = mp_storage_new(rt, bytes);
     mp_scratch(rt, mp_sort_temp(count, bits_of(n->shape.d[0] * n->shape.d[1] - 1)));

@@ -74,7 +74,7 @@ static void permuted_stride(int n, struct mp_tensor *const *x, const struct mp_s
         mp_contiguous_stride(shape, stride);
         return;
     }
-    int perm[MP_MAX_DIMS]; /* fastest first; insertion sort as in PyTorch, which is stable only where it decides */
+    int perm[MP_MAX_DIMS] = {0}; /* fastest first; insertion sort as in PyTorch, which is stable only where it decides */
     for (int i = 0; i < shape->n; i++)
         perm[i] = shape->n - 1 - i;
     for (int i = 1; i < shape->n; i++) {
