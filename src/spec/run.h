@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A run spec: one set of keys for command-line flags, YAML and JSON (flags: `--allocator-conf`,
- * key: `allocator_conf`). The table in run.c is the only list of keys; parsing, help, completion,
- * man-page check and `assumed` come from it.
+ * key: `allocator_conf`). The table in run_keys.c is the only list of keys; parsing, help,
+ * completion, man-page check and `assumed` come from it.
  */
 #ifndef MP_RUN_H
 #define MP_RUN_H
@@ -62,20 +62,20 @@ enum mp_compression { MP_COMPRESSION_NONE, MP_COMPRESSION_FP16, MP_COMPRESSION_B
 
 /* Arguments of DistributedDataParallel, and how the loop uses it. */
 struct mp_ddp_options {
-    double
-        bucket_cap_mb; /* 0: PyTorch's own, 1 MiB for the first bucket and 25 MiB for the others */
+    double bucket_cap_mb; /* 0: PyTorch's own, 1 MiB for the first bucket, 25 MiB for the others */
     bool gradient_as_bucket_view, static_graph, find_unused_parameters;
     bool no_sync;                    /* all micro-batches but the last one run under no_sync() */
     enum mp_compression compression; /* communication hook */
     /*
-     * Not a key: backward passes by which the tensors of a collective outlive their usual end: the first iteration's bucket, and a
-     * compressing hook's copies. Whether NCCL's process group lets go of them in time is a race with its watchdog; 0 is the usual
-     * outcome, 1 and 2 were seen.
+     * Not a key: backward passes by which the tensors of a collective outlive their usual end: the
+     * first iteration's bucket, and a compressing hook's copies. Whether NCCL's process group lets
+     * go of them in time is a race with its watchdog; 0 is the usual outcome, 1 and 2 were seen.
      */
     int lingers;
     /*
-     * Not a key, likewise: for each collective call after the first backward, how many tensors of earlier ones, the oldest first, the
-     * watchdog has seen to be done with since the call before. NULL: as lingers says.
+     * Not a key, likewise: for each collective call after the first backward, how many tensors of
+     * earlier ones, the oldest first, the watchdog has seen to be done with since the call before.
+     * NULL: as lingers says.
      */
     const uint16_t *wakes;
     size_t n_wakes;
@@ -84,8 +84,8 @@ struct mp_ddp_options {
 /* Arguments of fully_shard, which is called on each block and then on the model. */
 struct mp_fsdp_options {
     bool keep_unsharded; /* reshard_after_forward: false */
-    int64_t
-        reshard_to; /* reshard_after_forward: N, ranks that share the weights between forward and backward; 0: all */
+    /* reshard_after_forward: N, ranks that share the weights between forward and backward; 0: all */
+    int64_t reshard_to;
     bool mixed_precision; /* bf16 parameters, fp32 reduction */
     bool offload;         /* CPUOffloadPolicy: shards, gradients and optimizer on the host */
     int64_t replicas;     /* HSDP: groups that hold the same shards; 1: none */
@@ -121,20 +121,21 @@ struct mp_run {
     enum mp_attention attention;
     enum mp_checkpoint checkpoint;
     struct mp_layer_set checkpoint_layers; /* LAYERS: which */
-    struct mp_layer_set recompute[MP_PARTS]; /* blocks of which this part alone is recomputed; beside LAYERS or NONE */
-    struct mp_layer_set offload;             /* blocks whose saved tensors wait in pinned host memory (save_on_cpu) */
+    struct mp_layer_set recompute[MP_PARTS]; /* blocks of which this part alone is recomputed;
+                                                beside LAYERS or NONE */
+    struct mp_layer_set offload; /* blocks whose saved tensors wait in pinned host memory */
     enum mp_optimizer optimizer;
     int64_t accumulate;
     int64_t iterations; /* 0: until the allocator's state repeats, at most 10 */
     bool clip_grad_norm, zero_grad_keep, release_outputs, retain_losses, use_cache,
         empty_cache_each_step;
     enum mp_attention_mask attention_mask;
-    enum mp_loss loss;                        /* of causal language models */
-    enum mp_experts_kind experts;             /* how the experts of a layer run */
-    double expert_imbalance; /* eager experts: the busiest one has so many times the mean; 1: balanced */
+    enum mp_loss loss;            /* of causal language models */
+    enum mp_experts_kind experts; /* how the experts of a layer run */
+    double expert_imbalance; /* eager experts: the busiest has so many times the mean; 1: balanced */
     enum mp_quantization quantization;        /* of the frozen linear layers */
     const struct mp_lora *lora;               /* NULL: the whole model is trained */
-    const struct mp_trainer_options *trainer; /* NULL: a loop of one\'s own */
+    const struct mp_trainer_options *trainer; /* NULL: a loop of one's own */
     bool init_cpu;                            /* init_device: cpu */
     const char *allocator_conf;               /* "" when not given */
     uint64_t allocator_limit_bytes;           /* 0: none */
@@ -156,31 +157,59 @@ struct mp_run {
 };
 
 /* Keys in the order of help texts. `assumed` prints those whose bit in `given` is clear. */
-#define MP_RUN_KEY_MAP(X)                                                                          \
-    X(MODEL, "model")                                                                              \
-    X(GPU, "gpu")                                                                                  \
-    X(FRAMEWORK, "framework") X(BATCH, "batch") X(SEQ, "seq") X(SEQ_LENGTHS, "seq_lengths")        \
-        X(PAD_TO, "pad_to") X(PRECISION, "precision") X(TF32, "tf32") X(ATTENTION, "attention")    \
-            X(CHECKPOINT, "checkpoint") X(OFFLOAD, "offload") X(OPTIMIZER, "optimizer") X(LOSS, "loss") X(EXPERTS, "experts") X(EXPERT_IMBALANCE, "expert_imbalance") X(ACCUMULATE, "accumulate")      \
-                X(ITERATIONS, "iterations") X(CLIP_GRAD_NORM, "clip_grad_norm") X(                 \
-                    ZERO_GRAD, "zero_grad") X(RELEASE_OUTPUTS, "release_outputs")                  \
-                    X(RETAIN_LOSSES, "retain_losses") X(ATTENTION_MASK, "attention_mask") X(       \
-                        USE_CACHE, "use_cache") X(EMPTY_CACHE_EACH_STEP, "empty_cache_each_step")  \
-                        X(ALLOCATOR_CONF, "allocator_conf")                                        \
-                            X(ALLOCATOR_LIMIT_BYTES, "allocator_limit_bytes")                      \
-                                X(INIT_DEVICE, "init_device") X(USED, "used") X(LORA, "lora") X(QUANTIZATION, "quantization")      \
-                                    X(DATA_PARALLEL, "data_parallel") X(WORLD, "world")            \
-                                        X(GPUS_PER_NODE, "gpus_per_node")                          \
-                                            X(COLLECTIVES, "collectives") X(DDP, "ddp")            \
-                                                X(FSDP, "fsdp") X(DEEPSPEED, "deepspeed")          \
-                                                    X(TRAINING_ARGUMENTS, "training_arguments")
+/* clang-format off */
+#define MP_RUN_KEY_MAP(X)                             \
+    X(MODEL, "model")                                 \
+    X(GPU, "gpu")                                     \
+    X(FRAMEWORK, "framework")                         \
+    X(BATCH, "batch")                                 \
+    X(SEQ, "seq")                                     \
+    X(SEQ_LENGTHS, "seq_lengths")                     \
+    X(PAD_TO, "pad_to")                               \
+    X(PRECISION, "precision")                         \
+    X(TF32, "tf32")                                   \
+    X(ATTENTION, "attention")                         \
+    X(CHECKPOINT, "checkpoint")                       \
+    X(OFFLOAD, "offload")                             \
+    X(OPTIMIZER, "optimizer")                         \
+    X(LOSS, "loss")                                   \
+    X(EXPERTS, "experts")                             \
+    X(EXPERT_IMBALANCE, "expert_imbalance")           \
+    X(ACCUMULATE, "accumulate")                       \
+    X(ITERATIONS, "iterations")                       \
+    X(CLIP_GRAD_NORM, "clip_grad_norm")               \
+    X(ZERO_GRAD, "zero_grad")                         \
+    X(RELEASE_OUTPUTS, "release_outputs")             \
+    X(RETAIN_LOSSES, "retain_losses")                 \
+    X(ATTENTION_MASK, "attention_mask")               \
+    X(USE_CACHE, "use_cache")                         \
+    X(EMPTY_CACHE_EACH_STEP, "empty_cache_each_step") \
+    X(ALLOCATOR_CONF, "allocator_conf")               \
+    X(ALLOCATOR_LIMIT_BYTES, "allocator_limit_bytes") \
+    X(INIT_DEVICE, "init_device")                     \
+    X(USED, "used")                                   \
+    X(LORA, "lora")                                   \
+    X(QUANTIZATION, "quantization")                   \
+    X(DATA_PARALLEL, "data_parallel")                 \
+    X(WORLD, "world")                                 \
+    X(GPUS_PER_NODE, "gpus_per_node")                 \
+    X(COLLECTIVES, "collectives")                     \
+    X(DDP, "ddp")                                     \
+    X(FSDP, "fsdp")                                   \
+    X(DEEPSPEED, "deepspeed")                         \
+    X(TRAINING_ARGUMENTS, "training_arguments")
+/* clang-format on */
 enum mp_run_key {
 #define X(name, text) MP_KEY_##name,
     MP_RUN_KEY_MAP(X)
 #undef X
-        MP_RUN_KEYS
+    MP_RUN_KEYS
 };
 const char *mp_run_key_text(enum mp_run_key key);
+/** All MP_RUN_KEYS texts, in order. */
+const char *const *mp_run_key_texts(void);
+/** The key of a text, -1 when there is none. */
+int mp_run_key_index(const char *text);
 
 /* What help, completion and the man-page check say of a key. */
 struct mp_run_key_info {
@@ -204,10 +233,10 @@ struct mp_run_source {
     const struct mp_value *values[MP_RUN_KEYS];
     const char *origins[MP_RUN_KEYS]; /* file or "--flag", for messages */
     bool max_batch;                   /* copied into the run */
-    bool kinds_vary;                  /* one of several kinds of data parallelism: keys of the others lie idle */
-    const struct mp_run
-        *like; /* a run whose GPU and profile are taken over where the names are the same: a batch
-                  of specs then reads each file once. Must outlive the new run; may be NULL */
+    bool kinds_vary; /* one of several kinds of data parallelism: keys of the others lie idle */
+    /* A run whose model, GPU and profile are taken over where the names are the same: a batch of
+     * specs then reads each file once. Must outlive the new run; may be NULL. */
+    const struct mp_run *like;
 };
 void mp_run_source_init(struct mp_run_source *source, struct mp_arena *arena);
 /** All members of an object (a file, the "run" of a measured line). Unknown keys: INPUT, names the
@@ -237,18 +266,20 @@ bool mp_run_is_given(const struct mp_run *run, enum mp_run_key key);
 void mp_run_value_text(const struct mp_run *run, enum mp_run_key key, struct mp_strbuf *out);
 /** "batch 1, seq 2048, ...; off: tf32, ...": every value that was assumed. */
 void mp_run_describe_assumed(const struct mp_run *run, struct mp_strbuf *out);
-/** What the figures are: "Exact for", or for experts one by one that they hold for balanced routing or
- * bound an imbalance. A profile's name follows. */
+/** What the figures are: "Exact for", or for experts one by one that they hold for balanced routing
+ * or bound an imbalance. A profile's name follows. */
 void mp_run_describe_claim(const struct mp_run *run, struct mp_strbuf *out);
 /** The whole run as a JSON object that mp_run_source_object() reads back to the same run; the model
  * inline when it was inline. */
 void mp_run_write_json(const struct mp_run *run, struct mp_json_writer *w, const char *key);
+/** Words of the keys' values, as the table has them. */
 const char *mp_precision_text(enum mp_precision p);
 const char *mp_attention_text(enum mp_attention a);
 const char *mp_checkpoint_text(enum mp_checkpoint c);
 /** "attention", "mlp" */
 const char *mp_block_part_text(enum mp_block_part part);
-/** Whether anything is done to single blocks: their parts are recomputed or their tensors wait on the host. */
+/** Whether anything is done to single blocks: their parts are recomputed or their tensors wait on
+ * the host. */
 bool mp_run_treats_blocks(const struct mp_run *run);
 /** Whether that is simulated for the run's framework, wrapper and weights. */
 bool mp_run_may_treat_blocks(const struct mp_run *run);
