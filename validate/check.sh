@@ -26,14 +26,9 @@ cat >"$work/qwen3.json" <<'END'
  "intermediate_size": 64, "vocab_size": 101}
 END
 
-# job NAME MODEL OPTION...
-job() {
-    name=$1 model=$2
-    shift 2
-    if "$MEMPLAN" fit --no-advice --model "$work/$model.json" --batch 2 --seq 16 --iterations 2 "$@" \
-        --program "$work/$name.jsonl" >/dev/null 2>"$work/$name.err" &&
-        "$VALIDATE" train "$work/$name.jsonl" --check -o "$work/$name.json" >"$work/$name.txt" 2>>"$work/$name.err" &&
-        "$VALIDATE" replay "$work/$name.jsonl" >>"$work/$name.txt" 2>>"$work/$name.err"; then
+# count STATUS: of the job $name; a failure shows what was said
+count() {
+    if [ "$1" -eq 0 ]; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -41,6 +36,17 @@ job() {
         cat "$work/$name.err"
         grep -E 'FAILED|NOT' "$work/$name.txt"
     fi
+}
+
+# job NAME MODEL OPTION...
+job() {
+    name=$1 model=$2
+    shift 2
+    "$MEMPLAN" fit --no-advice --model "$work/$model.json" --batch 2 --seq 16 --iterations 2 "$@" \
+        --program "$work/$name.jsonl" >/dev/null 2>"$work/$name.err" &&
+        "$VALIDATE" train "$work/$name.jsonl" --check -o "$work/$name.json" >"$work/$name.txt" 2>>"$work/$name.err" &&
+        "$VALIDATE" replay "$work/$name.jsonl" >>"$work/$name.txt" 2>>"$work/$name.err"
+    count $?
 }
 
 h=H200-141G
@@ -131,16 +137,10 @@ ranks() {
 ddp() {
     name=$1 model=$2
     shift 2
-    if "$MEMPLAN" fit --no-advice --gpu $h --model "$work/$model.json" --batch 2 --seq 16 --iterations 2 --data-parallel ddp --world 2 "$@" \
+    "$MEMPLAN" fit --no-advice --gpu $h --model "$work/$model.json" --batch 2 --seq 16 --iterations 2 --data-parallel ddp --world 2 "$@" \
         --program "$work/$name.jsonl" >/dev/null 2>"$work/$name.err" &&
-        ranks 2 train "$work/$name.jsonl" --check -o "$work/$name.json" >"$work/$name.txt" 2>>"$work/$name.err"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "failed: $name"
-        cat "$work/$name.err"
-        grep -E 'FAILED|NOT' "$work/$name.txt"
-    fi
+        ranks 2 train "$work/$name.jsonl" --check -o "$work/$name.json" >"$work/$name.txt" 2>>"$work/$name.err"
+    count $?
 }
 
 if [ -n "$MPIRUN" ]; then

@@ -4,26 +4,10 @@
 
 #include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static char error_text[512] = "no error";
 static int broken, opened;
-
-const char *device_error(void)
-{
-    return error_text;
-}
-
-int device_fail(const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(error_text, sizeof error_text, format, ap);
-    va_end(ap);
-    return -1;
-}
 
 static int check(cudaError_t status, const char *what)
 {

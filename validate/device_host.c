@@ -2,7 +2,6 @@
 /* A stand-in for the card in tests without a GPU: the host's memory, with a capacity. */
 #include "device.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,25 +14,10 @@
 
 enum { CAPACITY_MIB = 2048, CONTEXT_MIB = 64, MOST_SEGMENTS = 4096 };
 
-static char error_text[512] = "no error";
 static uint64_t used_bytes = (uint64_t)CONTEXT_MIB << 20;
 static struct {
     uint64_t address, bytes;
 } segments[MOST_SEGMENTS];
-
-const char *device_error(void)
-{
-    return error_text;
-}
-
-int device_fail(const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(error_text, sizeof error_text, format, ap);
-    va_end(ap);
-    return -1;
-}
 
 /* HOST_CARD: "none", "old-driver", or what another process has of the card in MiB. */
 static int pretended(void)

@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* What to say when there is no card to use: apart from CUDA, so that tests without one reach it. */
+/* Error texts, and what to say when there is no card to use: apart from CUDA, so that tests without one
+ * reach it. */
 #include "device.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
+static char error_text[512] = "no error";
+
 enum { NO_DEVICE = 100, INSUFFICIENT_DRIVER = 35 }; /* cudaError_t */
+
+const char *device_error(void)
+{
+    return error_text;
+}
+
+int device_fail(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(error_text, sizeof error_text, format, ap);
+    va_end(ap);
+    return -1;
+}
 
 int device_missing(int status, int driver, int built_with, const char *text)
 {
