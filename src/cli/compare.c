@@ -13,13 +13,30 @@ struct compare_options {
 };
 
 static const struct mp_option options[] = {
-    {.name = "require", .argument = "LIST", .kind = MP_OPTION_STRING, .target = offsetof(struct compare_options, require), .group = "Question",
-     .help = "QUANTITY:TOLERANCE:PERCENT of runs, comma-separated; exit 1 when one is missed. Quantities: requested, allocated, reserved, "
-             "device_used, oom, max_batch"},
-    {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct compare_options, json), .group = "Output", .help = "print one JSON object"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct compare_options, output),
-     .group = "Output", .help = "write to FILE instead of standard output"},
-    {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct compare_options, no_progress), .group = "Output",
+    {.name = "require",
+     .argument = "LIST",
+     .kind = MP_OPTION_STRING,
+     .target = offsetof(struct compare_options, require),
+     .group = "Question",
+     .help =
+         "QUANTITY:TOLERANCE:PERCENT of runs, comma-separated; exit 1 when one is missed. Quantities: requested, allocated, reserved, "
+         "device_used, oom, max_batch"},
+    {.name = "json",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct compare_options, json),
+     .group = "Output",
+     .help = "print one JSON object"},
+    {.name = "output",
+     .short_name = 'o',
+     .argument = "FILE",
+     .kind = MP_OPTION_OUTPUT,
+     .target = offsetof(struct compare_options, output),
+     .group = "Output",
+     .help = "write to FILE instead of standard output"},
+    {.name = "no-progress",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct compare_options, no_progress),
+     .group = "Output",
      .help = "no progress on the terminal"},
 };
 
@@ -78,7 +95,8 @@ static int exit_status_of(const struct mp_comparison *c, size_t n_missed)
     return MP_EXIT_USAGE;
 }
 
-static enum memplan_status compare(const struct compare_options *o, const struct mp_operands *files, int *exit_status, struct memplan_error *err)
+static enum memplan_status compare(const struct compare_options *o, const struct mp_operands *files,
+                                   int *exit_status, struct memplan_error *err)
 {
     struct mp_requirement requirements[MP_MAX_REQUIREMENTS];
     struct mp_comparison c;

@@ -47,7 +47,8 @@ const struct mp_command mp_command_fit = {
 };
 
 /* The run as it was asked for, or with the largest batch that fits. */
-static enum memplan_status choose_batch(const struct fit_options *o, struct mp_run *run, struct mp_fit_report *report, struct memplan_error *err)
+static enum memplan_status choose_batch(const struct fit_options *o, struct mp_run *run,
+                                        struct mp_fit_report *report, struct memplan_error *err)
 {
     if (!o->max_batch)
         return MEMPLAN_STATUS_OK;
@@ -73,7 +74,9 @@ static enum memplan_status write_report(const struct fit_options *o, const struc
 
 /* A picture of the evaluation as a file; path NULL: not asked for. */
 static enum memplan_status write_picture(const char *path, const struct mp_fit_report *report,
-                                         enum memplan_status (*draw)(const struct mp_fit_report *, struct mp_strbuf *, struct memplan_error *),
+                                         enum memplan_status (*draw)(const struct mp_fit_report *,
+                                                                     struct mp_strbuf *,
+                                                                     struct memplan_error *),
                                          struct memplan_error *err)
 {
     struct mp_strbuf out = MP_STRBUF_INIT;

@@ -26,7 +26,8 @@ const struct mp_command mp_command_merge = {
     .max_operands = -1,
 };
 
-static enum memplan_status merge(const struct merge_options *o, const struct mp_operands *parts, uint64_t *missing, struct memplan_error *err)
+static enum memplan_status merge(const struct merge_options *o, const struct mp_operands *parts,
+                                 uint64_t *missing, struct memplan_error *err)
 {
     enum mp_sweep_format format, wanted = MP_SWEEP_CSV;
     enum memplan_status status = mp_sweep_format_of(parts->items[0], &format, err);

@@ -15,20 +15,56 @@ struct plan_options {
 };
 
 static const struct mp_option options[] = {
-    {.name = "tokens-per-step", .argument = "N", .kind = MP_OPTION_STRING, .target = offsetof(struct plan_options, tokens), .group = "Question",
-     .help = "tokens of an optimizer step, all GPUs together, such as 4M (10^6 each; default: one micro-batch)"},
-    {.name = "gpus", .argument = "N", .kind = MP_OPTION_INT, .target = offsetof(struct plan_options, gpus), .group = "Question",
-     .help = "GPUs that may be used (default: 1)", .low = 1, .high = 1048576},
-    {.name = "minimize", .argument = "WHAT", .kind = MP_OPTION_CHOICE, .target = offsetof(struct plan_options, minimize), .group = "Question",
-     .help = "what to make small (default: time)", .values = "time|gpus|memory"},
-    {.name = "precisions", .argument = "LIST", .kind = MP_OPTION_STRING, .target = offsetof(struct plan_options, precisions), .group = "Question",
-     .help = "precisions that may be chosen, comma-separated, such as amp-bf16,bf16 (default: the run's only)"},
-    {.name = "pareto", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, pareto), .group = "Question",
+    {.name = "tokens-per-step",
+     .argument = "N",
+     .kind = MP_OPTION_STRING,
+     .target = offsetof(struct plan_options, tokens),
+     .group = "Question",
+     .help =
+         "tokens of an optimizer step, all GPUs together, such as 4M (10^6 each; default: one micro-batch)"},
+    {.name = "gpus",
+     .argument = "N",
+     .kind = MP_OPTION_INT,
+     .target = offsetof(struct plan_options, gpus),
+     .group = "Question",
+     .help = "GPUs that may be used (default: 1)",
+     .low = 1,
+     .high = 1048576},
+    {.name = "minimize",
+     .argument = "WHAT",
+     .kind = MP_OPTION_CHOICE,
+     .target = offsetof(struct plan_options, minimize),
+     .group = "Question",
+     .help = "what to make small (default: time)",
+     .values = "time|gpus|memory"},
+    {.name = "precisions",
+     .argument = "LIST",
+     .kind = MP_OPTION_STRING,
+     .target = offsetof(struct plan_options, precisions),
+     .group = "Question",
+     .help =
+         "precisions that may be chosen, comma-separated, such as amp-bf16,bf16 (default: the run's only)"},
+    {.name = "pareto",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct plan_options, pareto),
+     .group = "Question",
      .help = "also list the plans that no other one beats in both memory and time"},
-    {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, json), .group = "Output", .help = "print JSON"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct plan_options, output),
-     .group = "Output", .help = "write to FILE instead of standard output"},
-    {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct plan_options, no_progress), .group = "Output",
+    {.name = "json",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct plan_options, json),
+     .group = "Output",
+     .help = "print JSON"},
+    {.name = "output",
+     .short_name = 'o',
+     .argument = "FILE",
+     .kind = MP_OPTION_OUTPUT,
+     .target = offsetof(struct plan_options, output),
+     .group = "Output",
+     .help = "write to FILE instead of standard output"},
+    {.name = "no-progress",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct plan_options, no_progress),
+     .group = "Output",
      .help = "no progress on the terminal"},
 };
 
@@ -86,7 +122,9 @@ static enum memplan_status check(const struct mp_plan_request *request, struct m
 {
     const struct mp_run *const run = request->run;
     if (request->tokens_per_step > 0 && mp_run_is_given(run, MP_KEY_ACCUMULATE))
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--tokens-per-step: the accumulation follows from it, and the run gives one; give one of them");
+        return mp_error_set(
+            err, MEMPLAN_STATUS_INPUT,
+            "--tokens-per-step: the accumulation follows from it, and the run gives one; give one of them");
     if (request->precisions && mp_run_is_given(run, MP_KEY_PRECISION))
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--precisions: the run gives a precision; give one of them");
     if (run->n_seq_lengths > 0)

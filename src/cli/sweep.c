@@ -18,19 +18,51 @@ struct sweep_options {
 };
 
 static const struct mp_option options[] = {
-    {.name = "jobs", .short_name = 'j', .argument = "N", .kind = MP_OPTION_INT, .target = offsetof(struct sweep_options, jobs), .group = "Work",
-     .help = "threads (default: one for each processor); the output is the same for any number", .low = 1, .high = 1024},
-    {.name = "shard", .argument = "I/N", .kind = MP_OPTION_STRING, .target = offsetof(struct sweep_options, shard), .group = "Work",
+    {.name = "jobs",
+     .short_name = 'j',
+     .argument = "N",
+     .kind = MP_OPTION_INT,
+     .target = offsetof(struct sweep_options, jobs),
+     .group = "Work",
+     .help = "threads (default: one for each processor); the output is the same for any number",
+     .low = 1,
+     .high = 1024},
+    {.name = "shard",
+     .argument = "I/N",
+     .kind = MP_OPTION_STRING,
+     .target = offsetof(struct sweep_options, shard),
+     .group = "Work",
      .help = "only part I of N, from 1/N to N/N; memplan merge puts the parts together"},
-    {.name = "resume", .kind = MP_OPTION_FLAG, .target = offsetof(struct sweep_options, resume), .group = "Work",
+    {.name = "resume",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct sweep_options, resume),
+     .group = "Work",
      .help = "keep the points that the output file has already"},
-    {.name = "no-progress", .kind = MP_OPTION_FLAG, .target = offsetof(struct sweep_options, no_progress), .group = "Work",
+    {.name = "no-progress",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct sweep_options, no_progress),
+     .group = "Work",
      .help = "no progress on the terminal"},
-    {.name = "output", .short_name = 'o', .argument = "FILE", .kind = MP_OPTION_OUTPUT, .target = offsetof(struct sweep_options, output),
-     .group = "Output", .help = "write to FILE, as .csv, .json, .jsonl, .html or .svg; without it CSV goes to standard output"},
-    {.name = "json", .kind = MP_OPTION_FLAG, .target = offsetof(struct sweep_options, json), .group = "Output", .help = "print JSON, not CSV"},
-    {.name = "heatmap", .argument = "X,Y", .kind = MP_OPTION_STRING, .target = offsetof(struct sweep_options, heatmap), .group = "Output",
-     .help = "axes of the map in .svg and .html, such as batch,seq (default: the first two lists of numbers)"},
+    {.name = "output",
+     .short_name = 'o',
+     .argument = "FILE",
+     .kind = MP_OPTION_OUTPUT,
+     .target = offsetof(struct sweep_options, output),
+     .group = "Output",
+     .help =
+         "write to FILE, as .csv, .json, .jsonl, .html or .svg; without it CSV goes to standard output"},
+    {.name = "json",
+     .kind = MP_OPTION_FLAG,
+     .target = offsetof(struct sweep_options, json),
+     .group = "Output",
+     .help = "print JSON, not CSV"},
+    {.name = "heatmap",
+     .argument = "X,Y",
+     .kind = MP_OPTION_STRING,
+     .target = offsetof(struct sweep_options, heatmap),
+     .group = "Output",
+     .help =
+         "axes of the map in .svg and .html, such as batch,seq (default: the first two lists of numbers)"},
 };
 
 const struct mp_command mp_command_sweep = {
@@ -107,18 +139,22 @@ static enum memplan_status keep_row(void *context, const struct mp_sweep_record 
 {
     const struct resumption *const r = context;
     if (strcmp(record->tag, r->sweep->tag) != 0)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: its rows are of grid %s, not of this one (%s); give another -o", r->path, record->tag,
-                            r->sweep->tag);
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                            "%s: its rows are of grid %s, not of this one (%s); give another -o",
+                            r->path, record->tag, r->sweep->tag);
     struct mp_sweep_row *const row = mp_sweep_row(r->sweep, record->point);
     if (!row)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: point %" PRIu64 " is not one of this shard; give another -o", r->path, record->point);
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                            "%s: point %" PRIu64 " is not one of this shard; give another -o",
+                            r->path, record->point);
     *row = record->row;
     if (record->row.decided == MP_DECIDED_ERROR && !mp_sweep_set_error(r->sweep, row, record->error))
         return mp_error_set(err, MEMPLAN_STATUS_NOMEM, "out of memory");
     return MEMPLAN_STATUS_OK;
 }
 
-static enum memplan_status take_up(const struct sweep_options *o, enum mp_sweep_format format, struct mp_sweep *sweep, struct memplan_error *err)
+static enum memplan_status take_up(const struct sweep_options *o, enum mp_sweep_format format,
+                                   struct mp_sweep *sweep, struct memplan_error *err)
 {
     struct resumption r = {sweep, o->output};
     if (!o->resume || access(o->output, F_OK) != 0)
@@ -148,7 +184,8 @@ static enum memplan_status run(const struct sweep_options *o, struct mp_sweep *s
     return status;
 }
 
-static enum memplan_status draw(const struct sweep_options *o, const struct mp_sweep *sweep, enum mp_sweep_format format, struct mp_sink *sink,
+static enum memplan_status draw(const struct sweep_options *o, const struct mp_sweep *sweep,
+                                enum mp_sweep_format format, struct mp_sink *sink,
                                 struct memplan_error *err)
 {
     struct mp_sweep_map map;
@@ -184,7 +221,8 @@ static void print_summary(const struct sweep_options *o, const struct mp_sweep *
     mp_strbuf_release(&out);
 }
 
-static enum memplan_status sweep_grid(const struct sweep_options *o, enum mp_sweep_format format, struct mp_sweep *sweep, struct memplan_error *err)
+static enum memplan_status sweep_grid(const struct sweep_options *o, enum mp_sweep_format format,
+                                      struct mp_sweep *sweep, struct memplan_error *err)
 {
     if (sweep->n_rows == 0 && !o->shard)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "where: no point of the grid meets it");
@@ -201,9 +239,10 @@ static enum memplan_status sweep_grid(const struct sweep_options *o, enum mp_swe
         return status;
     print_summary(o, sweep);
     if (!finished)
-        return mp_error_set(err, MEMPLAN_STATUS_IO, "interrupted; %s", is_drawing(format)    ? "the drawing has only the points that were done"
-                                                                       : o->output && !o->resume ? "the same command with --resume goes on"
-                                                                                                 : "the same command goes on");
+        return mp_error_set(err, MEMPLAN_STATUS_IO, "interrupted; %s",
+                            is_drawing(format) ? "the drawing has only the points that were done"
+                            : o->output && !o->resume ? "the same command with --resume goes on"
+                                                      : "the same command goes on");
     return MEMPLAN_STATUS_OK;
 }
 

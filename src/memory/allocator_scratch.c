@@ -15,7 +15,8 @@
 bool mp_allocator_can_look(const struct mp_allocator *a)
 {
     const bool odd_sizes = a->torch < 204 && !a->plain_rounding; /* one division left sizes as they were */
-    return !odd_sizes && !a->gc_active && !a->conf.expandable_segments && a->conf.max_split_bytes == UINT64_MAX && !a->has_deferred && !a->observed &&
+    return !odd_sizes && !a->gc_active && !a->conf.expandable_segments &&
+           a->conf.max_split_bytes == UINT64_MAX && !a->has_deferred && !a->observed &&
            a->placement.kind == MP_PLACE_PROCESS;
 }
 
@@ -41,8 +42,8 @@ static struct found find_block(const struct mp_pool *pool, unsigned stream, uint
  * no more of the card, for as long as the same requests come round; the other one can be played alone. No card that says no may come
  * in between: both pools would give segments back.
  *
- * What the small pool hands out is the rounded size, so that it can be counted on, for the peaks of both. Where the large one comes round, all
- * peaks have been seen: the small pool holds as much at the same requests of every step.
+ * What the small pool hands out is the rounded size, so that it can be counted on, for the peaks of both. Where the large one comes
+ * round, all peaks have been seen: the small pool holds as much at the same requests of every step.
  */
 void mp_allocator_settle(struct mp_allocator *a, bool small) { a->settled[small ? POOL_SMALL : POOL_LARGE] = true; }
 

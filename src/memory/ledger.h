@@ -26,7 +26,10 @@ struct mp_ledger {
     const struct mp_event *event; /* the moment: state after this event */
 };
 
-/** State after event number `event` (before it, if it is an allocation that failed: pass event - 1). Lives in the arena; NULL with *err: NOMEM. */
+/**
+ * State after event number `event` (before it, if it is an allocation that failed: pass event - 1).
+ * Lives in the arena; NULL with *err: NOMEM.
+ */
 const struct mp_ledger *mp_ledger_at(const struct mp_program *program, uint32_t event, struct mp_arena *arena, struct memplan_error *err);
 
 /** Rows of a category folded over layers: one per operation, largest first; at most max. Returns how many. */

@@ -354,7 +354,8 @@ static int compare_savings(const void *a, const void *b)
     return strcmp(x->what, y->what);
 }
 
-static enum memplan_status advise(struct mp_judge *j, const struct mp_evaluation *e, struct mp_advice *out, size_t *n, struct memplan_error *err)
+static enum memplan_status advise(struct mp_judge *j, const struct mp_evaluation *e,
+                                  struct mp_advice *out, size_t *n, struct memplan_error *err)
 {
     uint64_t before = e->device_used_bytes;
     *n = 0;

@@ -31,6 +31,7 @@ struct mp_step_cost {
 enum memplan_status mp_cost_of_step(const struct mp_run *run, const struct mp_program *p, uint32_t first, struct mp_arena *arena,
                                     struct mp_step_cost *cost, struct memplan_error *err);
 /** Of the second step of a run: it has the optimizer's state. */
-enum memplan_status mp_cost_estimate(const struct mp_run *run, struct mp_arena *arena, struct mp_step_cost *cost, struct memplan_error *err);
+enum memplan_status mp_cost_estimate(const struct mp_run *run, struct mp_arena *arena,
+                                     struct mp_step_cost *cost, struct memplan_error *err);
 
 #endif

@@ -224,8 +224,9 @@ static enum memplan_status run_steps(struct mp_job *job, struct replay *r, struc
         steady = steady || (!r->every_step && e->steps > steady_from && mp_steps_ask_the_same(p, &before, &now));
         if (status || e->oom || r->every_step || e->steps <= steady_from || n_states == MAX_REMEMBERED)
             continue;
-        states[n_states++] = (struct mp_step_state){mp_allocator_state_hash(r->allocator, mp_step_block_key, &step_start), now.end_id - now.first_id,
-                                                 now.end - now.first};
+        states[n_states++] = (struct mp_step_state){
+            mp_allocator_state_hash(r->allocator, mp_step_block_key, &step_start),
+            now.end_id - now.first_id, now.end - now.first};
         e->period = mp_step_find_period(states, n_states);
     }
     return status;
@@ -258,7 +259,8 @@ static size_t phases_of_last_steps(const struct mp_evaluation *e, const struct r
 /* Steps that were not simulated repeat those of the last period, under their own names. */
 static enum memplan_status fill_phases(struct mp_evaluation *e, const struct replay *r, struct memplan_error *err)
 {
-    const size_t in_period = e->period ? phases_of_last_steps(e, r, e->period) : 0, per_step = e->period ? in_period / (size_t)e->period : 0;
+    const size_t in_period = e->period ? phases_of_last_steps(e, r, e->period) : 0,
+                 per_step = e->period ? in_period / (size_t)e->period : 0;
     const size_t more = e->period && e->run->iterations > e->steps ? (size_t)(e->run->iterations - e->steps) : 0;
     size_t n;
     if (__builtin_mul_overflow(more, per_step, &n) || n > UINT32_MAX)
@@ -501,7 +503,10 @@ static enum memplan_status add_fullest_rank(struct mp_evaluation *e, struct memp
     return add_outcome(e, &other, err);
 }
 
-/* Where what lies outside the allocator is known as a range only: does the job also fit if it takes the high end, on the smallest such card? */
+/*
+ * Where what lies outside the allocator is known as a range only: does the job also fit if it takes
+ * the high end, on the smallest such card?
+ */
 static enum memplan_status try_high_end(struct mp_evaluation *e, struct memplan_error *err)
 {
     struct mp_gpu gpu = *e->run->gpu;

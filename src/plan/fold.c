@@ -234,7 +234,8 @@ static bool inner_blocks_repeat(const struct mp_fold *f, const struct mp_fold_pa
     if (part->first[third + 1] - part->first[third] != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (a[i].kind != b[i].kind || a[i].bytes != b[i].bytes || a[i].stream != b[i].stream || a[i].tag != b[i].tag || (a[i].kind != MP_EVENT_ALLOC && a[i].kind != MP_EVENT_FREE))
+        if (a[i].kind != b[i].kind || a[i].bytes != b[i].bytes || a[i].stream != b[i].stream ||
+            a[i].tag != b[i].tag || (a[i].kind != MP_EVENT_ALLOC && a[i].kind != MP_EVENT_FREE))
             return false;
         if (a[i].kind == MP_EVENT_FREE && !same_free(f, &a[i], &b[i]))
             return false;
@@ -291,7 +292,9 @@ static void add_requests(struct sum *sum, const struct mp_request *requests, uin
 {
     int64_t live = 0, peak = 0;
     for (uint32_t i = first; i < end; i++) {
-        live += requests[i].kind == MP_EVENT_ALLOC ? (int64_t)requests[i].bytes : requests[i].kind == MP_EVENT_FREE ? -(int64_t)requests[i].bytes : 0;
+        live += requests[i].kind == MP_EVENT_ALLOC  ? (int64_t)requests[i].bytes
+                : requests[i].kind == MP_EVENT_FREE ? -(int64_t)requests[i].bytes
+                                                    : 0;
         peak = MP_MAX(peak, live);
     }
     const int64_t highest_start = sum->live + (live > 0 ? (times - 1) * live : 0);
@@ -324,7 +327,11 @@ static uint64_t whole_peak(const struct mp_requests *s)
 /* ---- recording ---- */
 
 /* Sizes that depend on the number of blocks, or blocks that the run tells apart. */
-static bool may_fold(const struct mp_run *run) { return run->checkpoint != MP_CHECKPOINT_LAYERS && !mp_run_treats_blocks(run) && !run->clip_grad_norm; }
+static bool may_fold(const struct mp_run *run)
+{
+    return run->checkpoint != MP_CHECKPOINT_LAYERS && !mp_run_treats_blocks(run) &&
+           !run->clip_grad_norm;
+}
 
 static enum memplan_status record(struct mp_fold *f, struct mp_program *program, const struct mp_run *run, struct memplan_error *err)
 {
@@ -360,7 +367,9 @@ static enum memplan_status record_whole(struct mp_fold *f, struct mp_program *pr
     return record_all(f, program, run, err);
 }
 
-enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err)
+enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch,
+                                   const struct mp_run *run, const struct mp_model *shorter,
+                                   struct memplan_error *err)
 {
     if (!shorter || !may_fold(run))
         return record_all(f, &scratch->program, run, err);

@@ -58,7 +58,9 @@ void mp_fold_release(struct mp_fold *f);
 const struct mp_model *mp_fold_model(const struct mp_model *model, struct mp_arena *arena);
 
 /** Run the job, short where shorter (from mp_fold_model(), may be NULL) and its events allow it. *f's memory is reused. */
-enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch, const struct mp_run *run, const struct mp_model *shorter, struct memplan_error *err);
+enum memplan_status mp_fold_record(struct mp_fold *f, struct mp_fold_scratch *scratch,
+                                   const struct mp_run *run, const struct mp_model *shorter,
+                                   struct memplan_error *err);
 /** Do both ask for the same on every card that agrees with both? */
 bool mp_fold_equal(const struct mp_fold *a, const struct mp_fold *b);
 /** From here on the fold is that of a card with these answers: sizes[] of mp_card_log_agrees() on recorded.card. */

@@ -198,7 +198,9 @@ static void add_list(struct reader *r, struct mp_axis *axis, const struct mp_val
     const size_t n = list->as.array.length;
     const char *const name = mp_run_key_text(axis->key);
     if (n == 0 || n > 4096) {
-        mp_problems_add(&r->problems, list, name, n ? "a list of more than 4096 values; give a range" : "an empty list; give at least one value");
+        mp_problems_add(&r->problems, list, name,
+                        n ? "a list of more than 4096 values; give a range"
+                          : "an empty list; give at least one value");
         return;
     }
     const struct mp_value **const values = allocate(r, n, sizeof *values);
@@ -316,7 +318,9 @@ static void add_condition(struct reader *r, const struct mp_value *value)
     struct memplan_error own = {0};
     char shown[MP_VALUE_SHOW_MAX];
     if (value->kind != MP_STRING) {
-        mp_problems_add(&r->problems, value, "where", "%s is not a condition such as \"batch * seq <= 65536\"", mp_value_show(value, shown));
+        mp_problems_add(&r->problems, value, "where",
+                        "%s is not a condition such as \"batch * seq <= 65536\"",
+                        mp_value_show(value, shown));
         return;
     }
     const struct mp_where_names names = {where_key, where_text, grid};

@@ -11,7 +11,8 @@
  *
  * Points are numbered in the order of the file, the last list fastest; but what may leave the requests as they are (precision,
  * optimizer, gpu, used, allocator_limit_bytes) always comes last, so that points that may share a replay are neighbours: a group.
- * limit keeps the first points that the conditions let through. A list of lists is a list of values for seq_lengths. null: the key is not given.
+ * limit keeps the first points that the conditions let through. A list of lists is a list of values for seq_lengths. null: the key
+ * is not given.
  */
 #ifndef MP_GRID_H
 #define MP_GRID_H

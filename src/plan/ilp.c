@@ -447,7 +447,8 @@ static enum memplan_status solve_exactly(struct program *m, int *choice, struct 
 }
 
 /* Time may end it early: whoever is better and fits, wins. */
-static void settle(const struct mp_ilp_problem *p, int *choice, const int *other, bool other_fits, double other_s, struct mp_ilp_solution *s)
+static void settle(const struct mp_ilp_problem *p, int *choice, const int *other, bool other_fits,
+                   double other_s, struct mp_ilp_solution *s)
 {
     if (other_fits && (!s->feasible || other_s < s->cost_s)) {
         memcpy(choice, other, (size_t)p->n_layers * sizeof *choice);

@@ -87,7 +87,8 @@ static enum memplan_status fits_batch(struct mp_judge *j, const struct mp_run *r
     return status;
 }
 
-static enum memplan_status search(struct mp_judge *j, const struct mp_run *run, int64_t *max_batch, int64_t *again, struct memplan_error *err)
+static enum memplan_status search(struct mp_judge *j, const struct mp_run *run, int64_t *max_batch,
+                                  int64_t *again, struct memplan_error *err)
 {
     enum { LOOK_BEYOND = 3 };
     int64_t low = 0, high = 0; /* low fits; high, once found, does not */

@@ -24,7 +24,10 @@ struct mp_judge {
     struct mp_arena arena;
 };
 
-/** like: runs will differ from it, and so from each other, in batch and sequence only, and may be folded; the first is run both ways. NULL: in anything. */
+/**
+ * like: runs will differ from it, and so from each other, in batch and sequence only, and may be
+ * folded; the first is run both ways. NULL: in anything.
+ */
 void mp_judge_init(struct mp_judge *j, const struct mp_run *like);
 void mp_judge_release(struct mp_judge *j);
 

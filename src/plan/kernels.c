@@ -177,7 +177,8 @@ static double product_s(const struct mp_rates *rates, const struct mp_run *run, 
 }
 
 /* 0: the operation is no product. */
-static double products_s(const struct mp_rates *rates, const struct mp_run *run, const struct mp_op_tensor *in, const struct mp_op_record *op)
+static double products_s(const struct mp_rates *rates, const struct mp_run *run,
+                         const struct mp_op_tensor *in, const struct mp_op_record *op)
 {
     const struct mp_op_tensor *const out = in + op->n_inputs;
     if (strcmp(op->op, "mm") == 0 || strcmp(op->op, "bmm") == 0)
@@ -333,8 +334,9 @@ static const double host_us[2][3] = {{90, 28, 21}, {91, 35, 18}};
 /* An operator of the forward pass, in the backward pass: what nodes run there themselves is not among these. */
 bool mp_is_recomputed(const char *op)
 {
-    static const char *const forward[] = {"mm",  "addmm", "bmm", "mul", "pow", "rsqrt", "mean", "cat", "neg", "silu", "gelu", "relu", "tanh",
-                                          "attention", "layer_norm", "dropout", "softmax"};
+    static const char *const forward[] = {
+        "mm",   "addmm", "bmm",  "mul",  "pow",       "rsqrt",      "mean",    "cat",    "neg",
+        "silu", "gelu",  "relu", "tanh", "attention", "layer_norm", "dropout", "softmax"};
     for (size_t i = 0; i < MP_ARRAY_LEN(forward); i++)
         if (strcmp(op, forward[i]) == 0)
             return true;

@@ -35,7 +35,10 @@ struct planner {
     size_t n_known;
 };
 
-static enum memplan_status no_memory(const struct planner *p) { return mp_error_set(p->err, MEMPLAN_STATUS_NOMEM, "out of memory while planning"); }
+static enum memplan_status no_memory(const struct planner *p)
+{
+    return mp_error_set(p->err, MEMPLAN_STATUS_NOMEM, "out of memory while planning");
+}
 
 /* ---- choices of blocks as a run ---- */
 
@@ -258,7 +261,8 @@ static enum memplan_status try_room(struct planner *p, const struct mp_plan_opti
  * The room is cut until the replay fits: by a little three times, then by twice as much each time. What was cut too much in the end
  * is given back by halves, as far as that fits.
  */
-static enum memplan_status choose_blocks(struct planner *p, struct mp_plan_option *o, const struct mp_plan_profile *profile, uint64_t available)
+static enum memplan_status choose_blocks(struct planner *p, struct mp_plan_option *o,
+                                         const struct mp_plan_profile *profile, uint64_t available)
 {
     enum { SMALL_CUTS = 3, HALVES = 4 };
     const uint64_t cut = MP_MAX(smallest_saving(profile) / 2, 1);

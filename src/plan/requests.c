@@ -83,7 +83,8 @@ static const struct mp_known_shape *find_shape(const struct mp_known_steps *know
 }
 
 /* How step b, which repeats a, can be written down from a; made: ids up to here are older than the step before a. */
-static void learn_shape(struct mp_known_steps *known, uint64_t hash, int n_steps, const struct mp_program *p, const struct mp_step_events *a,
+static void learn_shape(struct mp_known_steps *known, uint64_t hash, int n_steps,
+                        const struct mp_program *p, const struct mp_step_events *a,
                         const struct mp_step_events *b, uint32_t made)
 {
     struct mp_known_shape shape = {.hash = hash, .n_steps = n_steps};
@@ -112,7 +113,8 @@ static uint32_t next_id(const struct mp_known_shape *shape, const struct mp_step
 }
 
 /* Write the last step down once more, as the one after it. */
-static enum memplan_status write_step(struct mp_program *p, const struct mp_known_shape *shape, const struct mp_step_events *last, uint32_t made,
+static enum memplan_status write_step(struct mp_program *p, const struct mp_known_shape *shape,
+                                      const struct mp_step_events *last, uint32_t made,
                                       struct memplan_error *err)
 {
     const uint32_t n = last->end - last->first;
@@ -133,7 +135,9 @@ static enum memplan_status write_step(struct mp_program *p, const struct mp_know
     return MEMPLAN_STATUS_OK;
 }
 
-static enum memplan_status run_steps(struct mp_job *job, struct mp_program *p, struct mp_requests *s, uint32_t *ends, struct memplan_error *err)
+static enum memplan_status run_steps(struct mp_job *job, struct mp_program *p,
+                                     struct mp_requests *s, uint32_t *ends,
+                                     struct memplan_error *err)
 {
     const int64_t wanted = job->run->iterations ? MP_MIN(job->run->iterations, MP_MAX_STEPS) : MP_MAX_STEPS;
     const int64_t steady_from = mp_job_steady_from(job->run);
@@ -182,7 +186,8 @@ static void pack(struct mp_requests *s, const struct mp_program *p, uint32_t bui
     s->peak_bytes = MP_MAX(p->peak_bytes, p->peak_since_mark_bytes);
 }
 
-enum memplan_status mp_requests_record_program(struct mp_requests *s, const struct mp_run *run, struct mp_program *p, struct memplan_error *err)
+enum memplan_status mp_requests_record_program(struct mp_requests *s, const struct mp_run *run,
+                                               struct mp_program *p, struct memplan_error *err)
 {
     struct mp_job job;
     uint32_t ends[MP_MAX_STEPS], build_end = 0;
@@ -447,8 +452,12 @@ static bool nothing_new(struct replay *r, struct past *small, struct past *large
     struct mp_allocator *const a = r->allocator;
     if (!r->can_look || !r->may_settle)
         return comes_back(large, mp_allocator_state_hash(a, mp_step_block_key, &step_start));
-    const bool small_is_back = r->settled == SMALL_SETTLED || comes_back(small, mp_allocator_pool_hash(a, true, mp_step_block_key, &step_start));
-    const bool large_is_back = r->settled == LARGE_SETTLED || comes_back(large, mp_allocator_pool_hash(a, false, mp_step_block_key, &step_start));
+    const bool small_is_back =
+        r->settled == SMALL_SETTLED ||
+        comes_back(small, mp_allocator_pool_hash(a, true, mp_step_block_key, &step_start));
+    const bool large_is_back =
+        r->settled == LARGE_SETTLED ||
+        comes_back(large, mp_allocator_pool_hash(a, false, mp_step_block_key, &step_start));
     if (small_is_back != large_is_back && r->settled == NONE_SETTLED)
         settle(r, small_is_back);
     return small_is_back && large_is_back;
@@ -463,11 +472,14 @@ static void replay_steps(struct replay *r, const struct mp_run *run)
     uint32_t step_start = s->build_end_id;
     for (int64_t n = 0; n < wanted; n++) {
         const int recorded = (int)MP_MIN(n, (int64_t)s->n_steps - 1);
-        struct stretch part = {.first = recorded ? s->steps[recorded - 1].end : s->build_end,
-                               .end = s->steps[recorded].end,
-                               .before = n == recorded ? UINT32_MAX : first_id_of(s, MP_MAX(recorded - 1, 0)), /* the build goes on living */
-                               .first_id = first_id_of(s, recorded),
-                               .later = (uint32_t)(n - recorded)};
+        struct stretch part = {
+            .first = recorded ? s->steps[recorded - 1].end : s->build_end,
+            .end = s->steps[recorded].end,
+            .before = n == recorded
+                          ? UINT32_MAX
+                          : first_id_of(s, MP_MAX(recorded - 1, 0)), /* the build goes on living */
+            .first_id = first_id_of(s, recorded),
+            .later = (uint32_t)(n - recorded)};
         part.n_ids = s->steps[recorded].end_id - part.first_id;
         if (!replay_part(r, &part)) {
             r->oom = true;

@@ -71,10 +71,14 @@ bool mp_requests_suffice(const struct mp_requests *s, const struct mp_run *run);
 /** Run the model; *s is overwritten, its memory reused. Other errors than NOMEM: the run is not one that can be simulated. */
 enum memplan_status mp_requests_record(struct mp_requests *s, const struct mp_run *run, struct memplan_error *err);
 /** Likewise into a program of the caller's (initialised, empty), for whoever wants to know more of the events than the allocator does. */
-enum memplan_status mp_requests_record_program(struct mp_requests *s, const struct mp_run *run, struct mp_program *p, struct memplan_error *err);
+enum memplan_status mp_requests_record_program(struct mp_requests *s, const struct mp_run *run,
+                                               struct mp_program *p, struct memplan_error *err);
 /** Same requests in the same order. */
 bool mp_requests_equal(const struct mp_requests *a, const struct mp_requests *b);
-/** Likewise, where sizes that are the card's to say are the same answers of the same questions: equal on every card that agrees with both. */
+/**
+ * Likewise, where sizes that are the card's to say are the same answers of the same questions:
+ * equal on every card that agrees with both.
+ */
 bool mp_requests_equal_but_for_card(const struct mp_requests *a, const struct mp_requests *b);
 
 /* What a replay says: the numbers of struct mp_evaluation. */
@@ -108,8 +112,9 @@ struct mp_companion {
 };
 
 /** The stream on run's card, with n companions (NULL: none). No companion goes along once the card said no. */
-enum memplan_status mp_requests_replay(const struct mp_requests *s, const struct mp_run *run, struct mp_replayer *r, struct mp_companion *companions,
-                                     size_t n, struct mp_verdict *v, struct memplan_error *err);
+enum memplan_status mp_requests_replay(const struct mp_requests *s, const struct mp_run *run,
+                                       struct mp_replayer *r, struct mp_companion *companions,
+                                       size_t n, struct mp_verdict *v, struct memplan_error *err);
 /** What the allocator of that run may take, given the attention kernels that ran. */
 uint64_t mp_requests_available(const struct mp_run *run, unsigned kernels);
 

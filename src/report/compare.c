@@ -59,11 +59,13 @@ enum memplan_status mp_requirements_parse(const char *text, struct mp_requiremen
         char *after;
         if (*n == MP_MAX_REQUIREMENTS)
             return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--require: more than %d requirements", MP_MAX_REQUIREMENTS);
-        if (!colon || !parse_quantity(at, (size_t)(colon - at), &r->quantity) || !parse_share(colon + 1, &r->tolerance, &end) || *end != ':')
-            return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                                "--require: '%.60s' is not QUANTITY:TOLERANCE:PERCENT, as in reserved:1%%:95; quantities: requested, allocated, "
-                                "reserved, device_used, oom, max_batch",
-                                at);
+        if (!colon || !parse_quantity(at, (size_t)(colon - at), &r->quantity) ||
+            !parse_share(colon + 1, &r->tolerance, &end) || *end != ':')
+            return mp_error_set(
+                err, MEMPLAN_STATUS_INPUT,
+                "--require: '%.60s' is not QUANTITY:TOLERANCE:PERCENT, as in reserved:1%%:95; quantities: requested, allocated, "
+                "reserved, device_used, oom, max_batch",
+                at);
         r->percent = strtod(end + 1, &after);
         if (after == end + 1 || !(r->percent >= 0 && r->percent <= 100) || (*after && *after != ','))
             return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--require: '%.60s': the last number is a percentage of runs, 0 to 100", at);
@@ -223,7 +225,10 @@ static void text_predicted(struct mp_comparison *c, const struct mp_measured_lin
     mp_table_cell(c->table, "%s", mp_strbuf_text(&bytes));
     mp_strbuf_release(&bytes);
     if (e->oom || m->oom == 1) {
-        mp_table_cell(c->table, m->oom < 0 ? "dies" : dies(e, m) == (m->oom == 1) ? "dies, as measured" : e->oom ? "dies, measured: runs" : "runs, measured: DIES");
+        mp_table_cell(c->table, m->oom < 0                    ? "dies"
+                                : dies(e, m) == (m->oom == 1) ? "dies, as measured"
+                                : e->oom                      ? "dies, measured: runs"
+                                                              : "runs, measured: DIES");
         for (int i = 0; i < 3; i++)
             mp_table_cell(c->table, " ");
         return;
@@ -286,8 +291,9 @@ static enum memplan_status add_max_batch(struct mp_comparison *c, const struct m
 }
 
 /*
- * Timing decides how long DDP's first bucket lives (docs/data-parallel.md), and a compressing hook's copies. If the usual outcome, e, is not what was measured, *late is
- * the one that is: its figures are those to compare. *timing: 0 if there is none, and no *late.
+ * Timing decides how long DDP's first bucket lives (docs/data-parallel.md), and a compressing
+ * hook's copies. If the usual outcome, e, is not what was measured, *late is the one that is: its
+ * figures are those to compare. *timing: 0 if there is none, and no *late.
  */
 static enum memplan_status find_timing(const struct mp_run *run, const struct mp_measured *m, const struct mp_evaluation *e,
                                        struct mp_evaluation *late, int *timing, struct memplan_error *err)
@@ -389,7 +395,8 @@ static enum memplan_status find_wakes(const struct mp_run *run, const struct mp_
     return MEMPLAN_STATUS_OK;
 }
 
-static enum memplan_status add_run(struct mp_comparison *c, const struct mp_measured_line *line, const struct mp_run *run, struct memplan_error *err)
+static enum memplan_status add_run(struct mp_comparison *c, const struct mp_measured_line *line,
+                                   const struct mp_run *run, struct memplan_error *err)
 {
     struct mp_evaluation e;
     if (line->measured && line->measured->max_batch >= 0)
@@ -534,8 +541,10 @@ static void text_summary(const struct mp_comparison *c, struct mp_strbuf *out)
             mp_table_cell(table, "%.1f %%", share_within(errors, tolerances[k]));
         mp_table_cell(table, "%.4f %%", 100 * worst(errors));
     }
-    mp_strbuf_addf(out, "\n%" PRIu64 " lines: %" PRIu64 " predicted, %" PRIu64 " not supported, %" PRIu64 " with errors", c->n_lines, c->n_ok,
-                   c->n_unsupported, c->n_failed);
+    mp_strbuf_addf(out,
+                   "\n%" PRIu64 " lines: %" PRIu64 " predicted, %" PRIu64 " not supported, %" PRIu64
+                   " with errors",
+                   c->n_lines, c->n_ok, c->n_unsupported, c->n_failed);
     if (c->n_died_unseen)
         mp_strbuf_addf(out, "; %" PRIu64 " died that were predicted to fit", c->n_died_unseen);
     if (c->n_late)

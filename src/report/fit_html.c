@@ -214,7 +214,8 @@ static void write_numbers(const struct page *p)
         {"device used", "device_used_bytes", e->device_used_bytes, "with context, kernels and others"},
         {"capacity", "capacity_bytes", e->total_bytes, "of the card"},
     };
-    mp_html_table(p->out, "numbers", e->oom ? "Peaks, up to the request that failed" : "Peaks", "what|#bytes|#exact|#share|of the card|what it is");
+    mp_html_table(p->out, "numbers", e->oom ? "Peaks, up to the request that failed" : "Peaks",
+                  "what|#bytes|#exact|#share|of the card|what it is");
     for (size_t i = 0; i < MP_ARRAY_LEN(rows); i++) {
         mp_strbuf_addf(p->out, "<tr><th scope=\"row\">%s</th>", rows[i].name);
         number_cell(p->out, rows[i].key, rows[i].bytes);
@@ -236,7 +237,9 @@ static void write_assumptions(const struct page *p)
 {
     const struct mp_run *run = p->e->run;
     struct mp_strbuf value = MP_STRBUF_INIT;
-    mp_strbuf_addstr(p->out, "<details open><summary>Everything that was given or assumed</summary>\n<dl class=\"keys\" id=\"assumptions\">\n");
+    mp_strbuf_addstr(
+        p->out,
+        "<details open><summary>Everything that was given or assumed</summary>\n<dl class=\"keys\" id=\"assumptions\">\n");
     for (int pass = 0; pass < 2; pass++)
         for (int key = 0; key < MP_RUN_KEYS; key++) {
             const bool given = mp_run_is_given(run, (enum mp_run_key)key);
@@ -272,15 +275,19 @@ static void write_timeline(const struct page *p)
     }
     if (t->steps < p->e->steps)
         mp_strbuf_addf(p->out, "; %" PRId64 " of %" PRId64 " simulated steps, the others reach no higher", t->steps, p->e->steps);
-    mp_strbuf_addstr(p->out, ".</p>\n<form class=\"controls\" id=\"controls\" hidden>\n<label>Zoom to <select id=\"zoom\"></select></label>\n"
-                             "<button type=\"button\" id=\"whole\">Whole run</button>\n<button type=\"button\" id=\"to-peak\">Go to the peak</button>\n"
-                             "<label id=\"scale-label\" hidden><input type=\"checkbox\" id=\"scale\"> up to what is available</label>\n</form>\n"
-                             "<figure>\n");
+    mp_strbuf_addstr(
+        p->out,
+        ".</p>\n<form class=\"controls\" id=\"controls\" hidden>\n<label>Zoom to <select id=\"zoom\"></select></label>\n"
+        "<button type=\"button\" id=\"whole\">Whole run</button>\n<button type=\"button\" id=\"to-peak\">Go to the peak</button>\n"
+        "<label id=\"scale-label\" hidden><input type=\"checkbox\" id=\"scale\"> up to what is available</label>\n</form>\n"
+        "<figure>\n");
     mp_timeline_draw(t, &p->view, p->out);
-    mp_strbuf_addstr(p->out, "<figcaption class=\"soft\" id=\"timeline-help\" hidden>Point at it, or use the keys: "
-                             "<kbd>←</kbd> <kbd>→</kbd> one sample, <kbd>Page&nbsp;Up</kbd> <kbd>Page&nbsp;Down</kbd> one phase, <kbd>P</kbd> the peak, "
-                             "<kbd>Enter</kbd> zoom to the phase, <kbd>Esc</kbd> the whole run; or drag over a stretch.</figcaption>\n</figure>\n"
-                             "<div id=\"readout\" class=\"readout\" hidden></div>\n");
+    mp_strbuf_addstr(
+        p->out,
+        "<figcaption class=\"soft\" id=\"timeline-help\" hidden>Point at it, or use the keys: "
+        "<kbd>←</kbd> <kbd>→</kbd> one sample, <kbd>Page&nbsp;Up</kbd> <kbd>Page&nbsp;Down</kbd> one phase, <kbd>P</kbd> the peak, "
+        "<kbd>Enter</kbd> zoom to the phase, <kbd>Esc</kbd> the whole run; or drag over a stretch.</figcaption>\n</figure>\n"
+        "<div id=\"readout\" class=\"readout\" hidden></div>\n");
 }
 
 /* ---- what it is made of ---- */
@@ -356,7 +363,8 @@ static void group_name(const struct layers *layers, int group, char *text, size_
         snprintf(text, size, "%d\xe2\x80\x93%d", first, first + layers->per_group - 1);
 }
 
-static void draw_layer_axes(const struct layers *layers, double left, double top, double width, double height, double slot, struct mp_strbuf *out)
+static void draw_layer_axes(const struct layers *layers, double left, double top, double width,
+                            double height, double slot, struct mp_strbuf *out)
 {
     uint64_t ticks[MP_SVG_MAX_TICKS];
     const size_t n = mp_svg_byte_ticks(layers->most, 4, ticks);
@@ -462,7 +470,9 @@ static bool write_composition(const struct page *p)
     struct layers layers = {0};
     mp_html_heading(p->out, "composition-heading", p->e->oom ? "What it is made of when it dies" : "What it is made of at the peak");
     mp_strbuf_addstr(p->out, "<p>");
-    mp_strbuf_addstr(p->out, p->e->oom ? "Before the request that failed: " : "After the allocation at which allocated bytes are highest: ");
+    mp_strbuf_addstr(p->out, p->e->oom
+                                 ? "Before the request that failed: "
+                                 : "After the allocation at which allocated bytes are highest: ");
     write_moment(p);
     mp_strbuf_addstr(p->out, ".</p>\n");
     write_parts(p);
@@ -507,9 +517,11 @@ static void write_map(const struct page *p)
     if (p->e->oom)
         mp_memory_map_draw_failure(p->e, p->out);
     mp_memory_map_draw(map, "map", "role=\"img\" font-size=\"11\"", p->out);
-    mp_strbuf_addstr(p->out, "<figcaption class=\"soft\" id=\"map-help\" hidden>Point at it, or use the keys: <kbd>←</kbd> <kbd>→</kbd> one block, "
-                             "<kbd>↑</kbd> <kbd>↓</kbd> one segment, <kbd>H</kbd> the next hole, <kbd>L</kbd> the largest.</figcaption>\n</figure>\n"
-                             "<p id=\"map-readout\" class=\"readout\" hidden></p>\n");
+    mp_strbuf_addstr(
+        p->out,
+        "<figcaption class=\"soft\" id=\"map-help\" hidden>Point at it, or use the keys: <kbd>←</kbd> <kbd>→</kbd> one block, "
+        "<kbd>↑</kbd> <kbd>↓</kbd> one segment, <kbd>H</kbd> the next hole, <kbd>L</kbd> the largest.</figcaption>\n</figure>\n"
+        "<p id=\"map-readout\" class=\"readout\" hidden></p>\n");
 }
 
 /* ---- phases ---- */
@@ -628,8 +640,10 @@ static void write_advice(const struct page *p)
 
 static void write_footer(const struct page *p)
 {
-    mp_strbuf_addf(p->out, "<footer class=\"soft\">memplan %s. All numbers are predictions for this run; GiB are 2<sup>30</sup> bytes.</footer>\n",
-                   memplan_version());
+    mp_strbuf_addf(
+        p->out,
+        "<footer class=\"soft\">memplan %s. All numbers are predictions for this run; GiB are 2<sup>30</sup> bytes.</footer>\n",
+        memplan_version());
 }
 
 static bool write_page(const struct page *p)
@@ -664,7 +678,12 @@ enum memplan_status mp_report_fit_html(const struct mp_fit_report *report, struc
     struct page page = {.report = report, .e = e, .arena = &arena, .out = out};
     enum memplan_status status = MEMPLAN_STATUS_OK;
     mp_arena_init(&arena);
-    page.view = (struct mp_timeline_view){.width = 960, .plot_height = 340, .font = 11, .id = "timeline", .title = "Timeline", .evaluation = e};
+    page.view = (struct mp_timeline_view){.width = 960,
+                                          .plot_height = 340,
+                                          .font = 11,
+                                          .id = "timeline",
+                                          .title = "Timeline",
+                                          .evaluation = e};
     page.timeline = mp_timeline_new(e, &arena, err);
     if (page.timeline)
         page.map = mp_memory_map_new(e, e->oom ? e->oom_event : e->peak_event, &arena, err);

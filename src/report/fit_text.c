@@ -133,7 +133,9 @@ static void write_verdict(const struct mp_fit_report *report, struct mp_strbuf *
     else if (!e->fits)
         mp_strbuf_addf(out, "As it usually goes it would; %s it runs out of memory.\n", other_outcome(e->run));
     if (e->fits && !e->fits_high)
-        mp_strbuf_addstr(out, "Close: what lies outside the allocator was never measured on this card; at the upper end of its range\nit does not fit.\n");
+        mp_strbuf_addstr(
+            out,
+            "Close: what lies outside the allocator was never measured on this card; at the upper end of its range\nit does not fit.\n");
 }
 
 static void write_collectives_range(const struct mp_evaluation *e, struct mp_strbuf *out)

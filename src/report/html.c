@@ -82,8 +82,10 @@ void mp_html_exact(struct mp_strbuf *out, uint64_t bytes)
 
 void mp_html_swatch(struct mp_strbuf *out, unsigned band)
 {
-    mp_strbuf_addf(out, "<svg class=\"swatch\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><rect width=\"12\" height=\"12\" class=\"%s\"/></svg>",
-                   mp_svg_band_class(band));
+    mp_strbuf_addf(
+        out,
+        "<svg class=\"swatch\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><rect width=\"12\" height=\"12\" class=\"%s\"/></svg>",
+        mp_svg_band_class(band));
 }
 
 void mp_html_table(struct mp_strbuf *out, const char *id, const char *caption, const char *heads)

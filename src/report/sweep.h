@@ -40,7 +40,8 @@ struct mp_sweep_record {
 };
 typedef enum memplan_status mp_sweep_record_visit(void *context, const struct mp_sweep_record *record, struct memplan_error *err);
 /** Every row of a file; header (may be NULL): its first line where it is CSV. INPUT with line number for what is no sweep's output. */
-enum memplan_status mp_sweep_read_rows(const char *path, enum mp_sweep_format format, struct mp_strbuf *header, mp_sweep_record_visit *visit,
+enum memplan_status mp_sweep_read_rows(const char *path, enum mp_sweep_format format,
+                                       struct mp_strbuf *header, mp_sweep_record_visit *visit,
                                        void *context, struct memplan_error *err);
 
 /** Puts parts of one grid together; *missing: how many of its points are in none. */

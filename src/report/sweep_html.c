@@ -69,11 +69,15 @@ static void add_table(const struct mp_sweep *sweep, struct mp_strbuf *out)
     mp_strbuf_addstr(out, "<table>\n<tr><th>point</th>");
     for (size_t a = 0; a < sweep->grid->n_axes; a++)
         mp_strbuf_addf(out, "<th>%s</th>", mp_run_key_text(sweep->grid->axes[a].key));
-    mp_strbuf_addstr(out, "<th>verdict</th><th>decided by</th><th>requested</th><th>allocated</th><th>reserved</th><th>device used</th><th>error</th></tr>\n");
+    mp_strbuf_addstr(out, "<th>verdict</th><th>decided by</th><th>requested</th><th>allocated</th>"
+                          "<th>reserved</th><th>device used</th><th>error</th></tr>\n");
     mp_sweep_each(sweep, add_row, &t);
     mp_strbuf_addstr(out, "</table>\n");
     if (sweep->n_rows > MAX_ROWS)
-        mp_strbuf_addf(out, "<p>The first %d of %" PRIu64 " points; all of them are in the output as .csv or .json.</p>\n", MAX_ROWS, sweep->n_rows);
+        mp_strbuf_addf(out,
+                       "<p>The first %d of %" PRIu64
+                       " points; all of them are in the output as .csv or .json.</p>\n",
+                       MAX_ROWS, sweep->n_rows);
 }
 
 enum memplan_status mp_sweep_write_html(const struct mp_sweep_map *map, struct mp_strbuf *out, struct memplan_error *err)
@@ -81,9 +85,11 @@ enum memplan_status mp_sweep_write_html(const struct mp_sweep_map *map, struct m
     const struct mp_sweep *const sweep = map->sweep;
     mp_strbuf_addstr(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>memplan sweep: ");
     add_xml(out, sweep->grid->origin);
-    mp_strbuf_addstr(out, "</title>\n<style>body{font-family:sans-serif;margin:2em;color:#111}table{border-collapse:collapse;font-size:13px}"
-                          "td,th{padding:2px 10px;border-bottom:1px solid #ddd;text-align:right}th{background:#f3f3f3}"
-                          ".yes{background:#d5e8f7}.no{background:#fdd8b5}svg{max-width:100%;height:auto}</style>\n</head>\n<body>\n<h1>");
+    mp_strbuf_addstr(
+        out,
+        "</title>\n<style>body{font-family:sans-serif;margin:2em;color:#111}table{border-collapse:collapse;font-size:13px}"
+        "td,th{padding:2px 10px;border-bottom:1px solid #ddd;text-align:right}th{background:#f3f3f3}"
+        ".yes{background:#d5e8f7}.no{background:#fdd8b5}svg{max-width:100%;height:auto}</style>\n</head>\n<body>\n<h1>");
     add_xml(out, sweep->grid->origin);
     mp_strbuf_addstr(out, "</h1>\n<p>");
     mp_sweep_write_summary(sweep, out);

@@ -63,7 +63,9 @@ enum memplan_status mp_sweep_map_init(struct mp_sweep_map *map, const struct mp_
     if (!axes) {
         choose_axes(map);
         return map->x != SIZE_MAX ? MEMPLAN_STATUS_OK
-                                  : mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: nothing to draw, no key has several values", sweep->grid->origin);
+                                  : mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                                 "%s: nothing to draw, no key has several values",
+                                                 sweep->grid->origin);
     }
     const size_t n = strcspn(axes, ",");
     map->x = find_axis(sweep->grid, axes, n);
@@ -137,12 +139,15 @@ static enum memplan_status lay_out(struct layout *l, const struct mp_sweep_map *
     *l = (struct layout){.map = map, .grid = grid, .columns = grid->axes[map->x].n, .rows = map->y == SIZE_MAX ? 1 : grid->axes[map->y].n};
     l->n_panels = n_panels(map);
     if (l->n_panels > MAX_PANELS)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
-                            "%s: a heat map of %s and %s has more than %d panels, one for each combination of the other keys; give those fewer values",
-                            grid->origin, mp_run_key_text(grid->axes[map->x].key),
-                            map->y == SIZE_MAX ? "nothing" : mp_run_key_text(grid->axes[map->y].key), MAX_PANELS);
+        return mp_error_set(
+            err, MEMPLAN_STATUS_INPUT,
+            "%s: a heat map of %s and %s has more than %d panels, one for each combination of the other keys; give those fewer values",
+            grid->origin, mp_run_key_text(grid->axes[map->x].key),
+            map->y == SIZE_MAX ? "nothing" : mp_run_key_text(grid->axes[map->y].key), MAX_PANELS);
     if (l->columns > MAX_CELLS || l->rows > MAX_CELLS)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: a heat map of more than %d cells a side; give fewer values", grid->origin, MAX_CELLS);
+        return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                            "%s: a heat map of more than %d cells a side; give fewer values",
+                            grid->origin, MAX_CELLS);
     l->cell_w = clamp(480 / l->columns, 10, 64);
     l->cell_h = clamp(320 / l->rows, 10, 32);
     l->panel_w = LEFT + (int)l->columns * l->cell_w;
@@ -238,7 +243,9 @@ static void add_cell(const struct layout *l, size_t panel, size_t row, size_t co
     const struct map_cell *const c = cell(l, panel, row, column);
     const struct mp_sweep_row *const r = c->row;
     const int x = (int)column * l->cell_w, y = (int)(l->rows - 1 - row) * l->cell_h;
-    mp_strbuf_addf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" class=\"cell\">", x, y, l->cell_w, l->cell_h, fill_of(c));
+    mp_strbuf_addf(out,
+                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" class=\"cell\">",
+                   x, y, l->cell_w, l->cell_h, fill_of(c));
     if (r) {
         mp_strbuf_addstr(out, "<title>");
         add_tooltip(out, r);
@@ -247,7 +254,8 @@ static void add_cell(const struct layout *l, size_t panel, size_t row, size_t co
     mp_strbuf_addstr(out, "</rect>\n");
     if (!is_fit(r) || l->cell_w < 36 || l->cell_h < 14)
         return;
-    mp_strbuf_addf(out, "<text x=\"%d\" y=\"%d\" class=\"%s\">%.1f</text>\n", x + l->cell_w / 2, y + l->cell_h / 2 + 4, share_of(c) > 0.6 ? "light" : "dark",
+    mp_strbuf_addf(out, "<text x=\"%d\" y=\"%d\" class=\"%s\">%.1f</text>\n", x + l->cell_w / 2,
+                   y + l->cell_h / 2 + 4, share_of(c) > 0.6 ? "light" : "dark",
                    (double)r->device_used_bytes / (double)MP_GIB);
 }
 
@@ -317,16 +325,23 @@ static void add_panel(const struct layout *l, size_t panel, struct mp_strbuf *ou
 
 static void add_legend(int y, struct mp_strbuf *out)
 {
-    mp_strbuf_addf(out, "<g transform=\"translate(%d %d)\">\n<text x=\"0\" y=\"0\">share of the card in use (numbers: GiB)</text>\n", LEFT, y);
+    mp_strbuf_addf(
+        out,
+        "<g transform=\"translate(%d %d)\">\n<text x=\"0\" y=\"0\">share of the card in use (numbers: GiB)</text>\n",
+        LEFT, y);
     for (int i = 0; i < SHADES; i++)
-        mp_strbuf_addf(out,
-                       "<rect x=\"%d\" y=\"8\" width=\"44\" height=\"14\" fill=\"%s\" class=\"cell\"/><text x=\"%d\" y=\"36\" class=\"mid\">%d %%</text>\n",
-                       i * 44, shades[i], i * 44 + 44, (i + 1) * 100 / SHADES);
-    mp_strbuf_addf(out,
-                   "<rect x=\"%d\" y=\"8\" width=\"30\" height=\"14\" fill=\"url(#no)\" class=\"cell\"/><text x=\"%d\" y=\"20\">does not fit</text>\n"
-                   "<path d=\"M%d 8v14\" class=\"border\"/><text x=\"%d\" y=\"20\">border</text>\n"
-                   "<rect x=\"%d\" y=\"8\" width=\"30\" height=\"14\" fill=\"#dddddd\" class=\"cell\"/><text x=\"%d\" y=\"20\">cannot be run</text>\n</g>\n",
-                   310, 346, 440, 448, 510, 546);
+        mp_strbuf_addf(
+            out,
+            "<rect x=\"%d\" y=\"8\" width=\"44\" height=\"14\" fill=\"%s\" class=\"cell\"/>"
+            "<text x=\"%d\" y=\"36\" class=\"mid\">%d %%</text>\n",
+            i * 44, shades[i], i * 44 + 44, (i + 1) * 100 / SHADES);
+    mp_strbuf_addf(
+        out,
+        "<rect x=\"%d\" y=\"8\" width=\"30\" height=\"14\" fill=\"url(#no)\" class=\"cell\"/><text x=\"%d\" y=\"20\">does not fit</text>\n"
+        "<path d=\"M%d 8v14\" class=\"border\"/><text x=\"%d\" y=\"20\">border</text>\n"
+        "<rect x=\"%d\" y=\"8\" width=\"30\" height=\"14\" fill=\"#dddddd\" class=\"cell\"/>"
+        "<text x=\"%d\" y=\"20\">cannot be run</text>\n</g>\n",
+        310, 346, 440, 448, 510, 546);
 }
 
 enum memplan_status mp_sweep_write_svg(const struct mp_sweep_map *map, struct mp_strbuf *out, struct memplan_error *err)
@@ -341,12 +356,14 @@ enum memplan_status mp_sweep_write_svg(const struct mp_sweep_map *map, struct mp
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
                    "font-size=\"12\">\n",
                    width, height + LEGEND, width, height + LEGEND);
-    mp_strbuf_addstr(out, "<style>.cell{stroke:#ffffff;stroke-width:1}.border{stroke:#b30000;stroke-width:3;fill:none;stroke-linecap:square}"
-                          ".title{font-weight:bold}.name{font-style:italic}.mid,.dark,.light{text-anchor:middle}.end{text-anchor:end}"
-                          ".light{fill:#ffffff}.dark{fill:#111111}</style>\n"
-                          "<defs><pattern id=\"no\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
-                          "<rect width=\"6\" height=\"6\" fill=\"#fdd8b5\"/><path d=\"M0 0v6\" stroke=\"#d9822b\" stroke-width=\"2\"/></pattern></defs>\n"
-                          "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+    mp_strbuf_addstr(
+        out,
+        "<style>.cell{stroke:#ffffff;stroke-width:1}.border{stroke:#b30000;stroke-width:3;fill:none;stroke-linecap:square}"
+        ".title{font-weight:bold}.name{font-style:italic}.mid,.dark,.light{text-anchor:middle}.end{text-anchor:end}"
+        ".light{fill:#ffffff}.dark{fill:#111111}</style>\n"
+        "<defs><pattern id=\"no\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+        "<rect width=\"6\" height=\"6\" fill=\"#fdd8b5\"/><path d=\"M0 0v6\" stroke=\"#d9822b\" stroke-width=\"2\"/></pattern></defs>\n"
+        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
     for (size_t panel = 0; panel < l.n_panels; panel++)
         add_panel(&l, panel, out);
     add_legend(height + 14, out);

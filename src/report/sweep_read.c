@@ -145,9 +145,12 @@ static bool read_cells(char **cells, const int *columns, struct mp_sweep_record 
     r->tag = cells[columns[GRID]];
     r->error = cells[columns[ERROR_TEXT]];
     r->row.fits = strcmp(cells[columns[FITS]], "true") == 0;
-    return cells[columns[POINT]][0] && read_u64(cells[columns[POINT]], &r->point) && read_decided(cells[columns[DECIDED_BY]], &r->row.decided) &&
-           read_u64(cells[columns[REQUESTED]], &r->row.requested_bytes) && read_u64(cells[columns[ALLOCATED]], &r->row.allocated_bytes) &&
-           read_u64(cells[columns[RESERVED]], &r->row.reserved_bytes) && read_u64(cells[columns[DEVICE_USED]], &r->row.device_used_bytes);
+    return cells[columns[POINT]][0] && read_u64(cells[columns[POINT]], &r->point) &&
+           read_decided(cells[columns[DECIDED_BY]], &r->row.decided) &&
+           read_u64(cells[columns[REQUESTED]], &r->row.requested_bytes) &&
+           read_u64(cells[columns[ALLOCATED]], &r->row.allocated_bytes) &&
+           read_u64(cells[columns[RESERVED]], &r->row.reserved_bytes) &&
+           read_u64(cells[columns[DEVICE_USED]], &r->row.device_used_bytes);
 }
 
 static enum memplan_status read_csv(struct lines *l, struct mp_strbuf *header, mp_sweep_record_visit *visit, void *context,
@@ -247,7 +250,8 @@ static enum memplan_status read_json(struct lines *l, bool framed, mp_sweep_reco
     return status ? status : own.status ? mp_error_set(err, own.status, "%s", own.text) : MEMPLAN_STATUS_OK;
 }
 
-enum memplan_status mp_sweep_read_rows(const char *path, enum mp_sweep_format format, struct mp_strbuf *header, mp_sweep_record_visit *visit,
+enum memplan_status mp_sweep_read_rows(const char *path, enum mp_sweep_format format,
+                                       struct mp_strbuf *header, mp_sweep_record_visit *visit,
                                        void *context, struct memplan_error *err)
 {
     struct memplan_error own = {0};
@@ -287,8 +291,10 @@ static enum memplan_status add_row(void *context, const struct mp_sweep_record *
         (void)snprintf(m->tag, sizeof m->tag, "%s", record->tag);
     }
     if (strcmp(m->tag, record->tag) != 0)
-        return mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: rows of grid %s, but those of %s are of grid %s; merge parts of one grid only", m->path,
-                            record->tag, m->first_path, m->tag);
+        return mp_error_set(
+            err, MEMPLAN_STATUS_INPUT,
+            "%s: rows of grid %s, but those of %s are of grid %s; merge parts of one grid only",
+            m->path, record->tag, m->first_path, m->tag);
     if (m->n == m->cap) {
         const size_t wanted = m->cap * 2 + 1024;
         struct part_row *const rows = mp_realloc(m->rows, wanted * sizeof *rows);
@@ -317,7 +323,9 @@ static enum memplan_status drop_repeated(struct merger *m, struct memplan_error 
     for (size_t i = 0; i < m->n; i++) {
         if (n && m->rows[n - 1].point == m->rows[i].point) {
             if (strcmp(m->rows[n - 1].text, m->rows[i].text) != 0)
-                return mp_error_set(err, MEMPLAN_STATUS_INPUT, "point %" PRIu64 " stands in two parts with different results", m->rows[i].point);
+                return mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                    "point %" PRIu64 " stands in two parts with different results",
+                                    m->rows[i].point);
             continue;
         }
         m->rows[n++] = m->rows[i];
@@ -349,7 +357,8 @@ static enum memplan_status write_merged(const struct merger *m, enum mp_sweep_fo
     return status;
 }
 
-static enum memplan_status read_parts(struct merger *m, const char *const *paths, size_t n, enum mp_sweep_format format, struct mp_strbuf *header,
+static enum memplan_status read_parts(struct merger *m, const char *const *paths, size_t n,
+                                      enum mp_sweep_format format, struct mp_strbuf *header,
                                       struct memplan_error *err)
 {
     struct mp_strbuf own = MP_STRBUF_INIT;
@@ -360,11 +369,15 @@ static enum memplan_status read_parts(struct merger *m, const char *const *paths
         mp_strbuf_reset(&own);
         status = mp_sweep_format_of(paths[i], &other, err);
         if (!status && other != format)
-            status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: not in the format of the result; parts and result have the same", paths[i]);
+            status = mp_error_set(
+                err, MEMPLAN_STATUS_INPUT,
+                "%s: not in the format of the result; parts and result have the same", paths[i]);
         if (!status)
             status = mp_sweep_read_rows(paths[i], format, i ? &own : header, add_row, m, err);
         if (!status && i && format == MP_SWEEP_CSV && strcmp(mp_strbuf_text(&own), mp_strbuf_text(header)) != 0)
-            status = mp_error_set(err, MEMPLAN_STATUS_INPUT, "%s: other columns than in %s; merge parts of one grid only", paths[i], paths[0]);
+            status = mp_error_set(err, MEMPLAN_STATUS_INPUT,
+                                  "%s: other columns than in %s; merge parts of one grid only",
+                                  paths[i], paths[0]);
     }
     mp_strbuf_release(&own);
     return status;

@@ -124,7 +124,10 @@ static size_t numbers_of(const struct mp_sweep_row *row, struct number *numbers)
     return 4;
 }
 
-static const char *fits_text(const struct mp_sweep_row *row) { return row->decided == MP_DECIDED_ERROR ? NULL : row->fits ? "true" : "false"; }
+static const char *fits_text(const struct mp_sweep_row *row)
+{
+    return row->decided == MP_DECIDED_ERROR ? NULL : row->fits ? "true" : "false";
+}
 
 static void write_csv(struct row_writer *w, uint64_t point, const struct mp_sweep_row *row)
 {

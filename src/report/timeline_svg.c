@@ -49,7 +49,10 @@ static size_t legend_entries(const struct mp_timeline *t, bool available, struct
         const unsigned band = mp_timeline_stack[i];
         if (band_occurs(t, band))
             entries[n++] = (struct mp_svg_legend_entry){
-                mp_svg_band_class(band), band == MP_SVG_BAND_ROUNDING ? "rounding in blocks" : mp_category_text((enum mp_category)band), false};
+                mp_svg_band_class(band),
+                band == MP_SVG_BAND_ROUNDING ? "rounding in blocks"
+                                             : mp_category_text((enum mp_category)band),
+                false};
     }
     entries[n++] = (struct mp_svg_legend_entry){"reserved", "reserved", true};
     if (available)
@@ -340,7 +343,8 @@ static void draw_peak(const struct drawing *d)
 static void draw_failure(const struct drawing *d)
 {
     const struct mp_allocator_oom *oom = &d->e->oom_info;
-    const double x = d->g.left + d->g.plot_width, low = y_of(d, oom->reserved_bytes), high = y_of(d, oom->reserved_bytes + oom->segment_bytes);
+    const double x = d->g.left + d->g.plot_width, low = y_of(d, oom->reserved_bytes),
+                 high = y_of(d, oom->reserved_bytes + oom->segment_bytes);
     mp_strbuf_addstr(d->out, "<g class=\"failing\">\n");
     mp_svg_rect(d->out, x - 5, high, 5, fmax(low - high, 1), "mark");
     mp_strbuf_addstr(d->out, "</g>\n");

@@ -66,7 +66,10 @@ struct mp_card_reply {
 struct mp_card_reply mp_card_ask(struct mp_card *card, mp_card_question *question, const int64_t *args, size_t n);
 
 /* The name that a request bears whose size is a question's; 0: of a size that the card has no say in. */
-static inline uint16_t mp_card_tag(uint32_t number, int size) { return (uint16_t)(number ? (number - 1) * MP_CARD_SIZES + (uint32_t)size + 1 : 0); }
+static inline uint16_t mp_card_tag(uint32_t number, int size)
+{
+    return (uint16_t)(number ? (number - 1) * MP_CARD_SIZES + (uint32_t)size + 1 : 0);
+}
 
 /** Sizes of all questions: sizes[tag - 1]. */
 static inline size_t mp_card_log_sizes(const struct mp_card_log *log) { return (size_t)log->n * MP_CARD_SIZES; }

@@ -25,7 +25,10 @@ struct mp_checkpoint_call {
 static struct mp_checkpoint_call *call_new(struct mp_runtime *rt, const struct mp_layer *block)
 {
     struct mp_checkpoint_call *call = mp_runtime_alloc(rt, sizeof *call);
-    *call = (struct mp_checkpoint_call){.block = *block, .autocast = rt->autocast, .autocast_dtype = rt->autocast_dtype, .n_random = rt->n_random};
+    *call = (struct mp_checkpoint_call){.block = *block,
+                                        .autocast = rt->autocast,
+                                        .autocast_dtype = rt->autocast_dtype,
+                                        .n_random = rt->n_random};
     for (int i = 0; i < MP_MAX_KEYWORDS; i++)
         mp_tensor_ref(call->block.keywords[i]);
     return call;
@@ -300,7 +303,8 @@ void mp_layer_offload(struct mp_runtime *rt, const struct mp_layer *block, struc
     rt->layer = layer;
 }
 
-void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out)
+void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode,
+                   struct mp_tensor **args, struct mp_tensor **out)
 {
     const int layer = rt->layer;
     rt->layer = block->index;

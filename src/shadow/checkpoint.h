@@ -40,6 +40,7 @@ void mp_part_call(struct mp_runtime *rt, const struct mp_layer *part, bool check
 /** Call the block with its saved tensors on the host (torch.autograd.graph.save_on_cpu). */
 void mp_layer_offload(struct mp_runtime *rt, const struct mp_layer *block, struct mp_tensor **args, struct mp_tensor **out);
 /** Call the block; with checkpointing, drop what it saved and run it again in backward. */
-void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode, struct mp_tensor **args, struct mp_tensor **out);
+void mp_layer_call(struct mp_runtime *rt, const struct mp_layer *block, enum mp_checkpointing mode,
+                   struct mp_tensor **args, struct mp_tensor **out);
 
 #endif

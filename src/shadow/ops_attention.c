@@ -82,9 +82,10 @@ static enum mp_attention_kernel choose(struct mp_runtime *rt, const struct call 
     const struct mp_tensor *mask = c->mask;
     if (mask && mask->stride[mask->shape.n - 1] != 1)
         return MP_KERNEL_MATH; /* every fused kernel wants unit stride there */
-    const int64_t traits = (mp_dim(c->q, 2) > 1 ? SEVERAL_ROWS : 0) | (mask ? MASKED : 0) | (mask && mask->requires_grad ? MASK_LEARNS : 0) |
-                           (mp_needs_grad(rt, MP_TENSORS(c->q, c->k, c->v)) ? LEARNS : 0) | (c->dropout > 0 ? DROPS : 0) |
-                           (is_grouped(c) ? GROUPED : 0);
+    const int64_t traits = (mp_dim(c->q, 2) > 1 ? SEVERAL_ROWS : 0) | (mask ? MASKED : 0) |
+                           (mask && mask->requires_grad ? MASK_LEARNS : 0) |
+                           (mp_needs_grad(rt, MP_TENSORS(c->q, c->k, c->v)) ? LEARNS : 0) |
+                           (c->dropout > 0 ? DROPS : 0) | (is_grouped(c) ? GROUPED : 0);
     return (enum mp_attention_kernel)mp_ask(rt, first_that_accepts, c->q->dtype, mp_dim(c->q, 3), traits).choice;
 }
 
@@ -530,7 +531,8 @@ static struct mp_tensor *causal_bias(struct mp_runtime *rt, int64_t seq)
 static struct mp_tensor *math(struct mp_runtime *rt, const struct call *c)
 {
     const enum mp_dtype dtype = (enum mp_dtype)c->q->dtype;
-    struct mp_tensor *q = NULL, *k = NULL, *v = NULL, *scaled = NULL, *mask = NULL, *keys = NULL, *values = NULL, *attn = NULL, *unused = NULL;
+    struct mp_tensor *q = NULL, *k = NULL, *v = NULL, *scaled = NULL, *mask = NULL, *keys = NULL,
+                     *values = NULL, *attn = NULL, *unused = NULL;
     struct mp_frame f;
     mp_enter_empty(rt, &f);
     mp_let(&f, &q, mp_to(rt, c->q, MP_F32));

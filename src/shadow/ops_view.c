@@ -274,7 +274,9 @@ struct mp_tensor *mp_unsqueeze(struct mp_runtime *rt, struct mp_tensor *x, int d
 static void slice_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
     out[0] = mp_empty(rt, n->shape, g[0]->dtype); /* zeros, then the part is copied in */
-    mp_record_node(rt, n, g, out, MP_ATTRIBUTES(mp_integer("dim", n->arg[0]), mp_integer("from", n->arg[1]), mp_integer("step", n->perm[0])));
+    mp_record_node(rt, n, g, out,
+                   MP_ATTRIBUTES(mp_integer("dim", n->arg[0]), mp_integer("from", n->arg[1]),
+                                 mp_integer("step", n->perm[0])));
 }
 static void alias_backward(struct mp_runtime *rt, struct mp_node *n, struct mp_tensor **g, struct mp_tensor **out)
 {
