@@ -29,6 +29,7 @@ struct mp_arena_mark {
     size_t used;
 };
 
+/** An empty arena; the caller ends it with mp_arena_release(), which frees every block at once. */
 void mp_arena_init(struct mp_arena *arena);
 void mp_arena_release(struct mp_arena *arena);
 
@@ -42,6 +43,7 @@ char *mp_arena_strdup(struct mp_arena *arena, const char *text);
 char *mp_arena_strndup(struct mp_arena *arena, const char *text, size_t n);
 char *mp_arena_printf(struct mp_arena *arena, const char *format, ...) MP_PRINTF(2, 3);
 
+/** Everything allocated after the mark is given back by the rewind; what came before it stays. */
 struct mp_arena_mark mp_arena_mark(const struct mp_arena *arena);
 void mp_arena_rewind(struct mp_arena *arena, struct mp_arena_mark mark);
 

@@ -33,6 +33,7 @@ struct mp_json_writer {
     bool after_key; /* the next value belongs to a key */
 };
 
+/** A writer that appends to out, which stays the caller's; indent: blanks a level, 0: one line. */
 void mp_json_init(struct mp_json_writer *w, struct mp_strbuf *out, int indent);
 /* key NULL, here and below: inside a list or at the top */
 void mp_json_object(struct mp_json_writer *w, const char *key);

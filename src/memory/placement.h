@@ -52,6 +52,7 @@ struct mp_heap {
     bool failed;
 };
 
+/** All addresses below top are free. Ends with mp_heap_release(). */
 void mp_heap_init(struct mp_heap *heap, uint64_t top);
 /**
  * The heap as a process with a CUDA context finds it: what the driver holds lies where measured.

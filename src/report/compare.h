@@ -58,6 +58,7 @@ struct mp_comparison {
     bool want_json;
 };
 
+/** No lines yet. want_json: keep what the JSON report shows of each. Ends with the release. */
 void mp_comparison_init(struct mp_comparison *c, bool want_json);
 void mp_comparison_release(struct mp_comparison *c);
 /** Predict one line and add it. A line that cannot be predicted becomes an entry with its status; only NOMEM is an error. */

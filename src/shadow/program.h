@@ -107,6 +107,7 @@ struct mp_program {
     bool keep_tags, keep_ops; /* what to record beside memory events */
 };
 
+/** An empty program, whose arrays grow on the heap until the release; its texts belong to an arena. */
 void mp_program_init(struct mp_program *program);
 void mp_program_release(struct mp_program *program);
 

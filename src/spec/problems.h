@@ -14,6 +14,7 @@ struct mp_problems {
     int n;
 };
 
+/** No problems yet. origin and err must outlive it; *err is filled in as they come. */
 void mp_problems_init(struct mp_problems *problems, const char *origin, struct memplan_error *err);
 
 /** Add "KEY: text", with the line and column of at where they are known. key and at may be NULL. */

@@ -16,6 +16,10 @@ struct mp_profile {
     bool trainer, validate;
 };
 
+/**
+ * A shipped name, or the path of a file. Lives in the arena; NULL with *err: INPUT with all problems,
+ * NOMEM.
+ */
 const struct mp_profile *mp_profile_read(struct mp_arena *arena, const char *name_or_path,
                                          struct memplan_error *err);
 
