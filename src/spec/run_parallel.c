@@ -175,12 +175,12 @@ static void refuse_idle_options(struct mp_run_reader *r)
     const struct {
         enum mp_run_key key;
         bool idle;
-        const char *kinds;
+        const char *kinds; /* that have it; "": any */
     } options[] = {
         {MP_KEY_DDP, run->parallel != MP_PARALLEL_DDP && run->parallel != MP_PARALLEL_ZERO1,
-         "ddp or zero1"},
-        {MP_KEY_FSDP, run->parallel != MP_PARALLEL_FSDP2, "fsdp2"},
-        {MP_KEY_COLLECTIVES, run->parallel == MP_PARALLEL_NONE && run->no_collectives, "given"},
+         ": ddp or zero1"},
+        {MP_KEY_FSDP, run->parallel != MP_PARALLEL_FSDP2, ": fsdp2"},
+        {MP_KEY_COLLECTIVES, run->parallel == MP_PARALLEL_NONE && run->no_collectives, ""},
     };
     for (size_t i = 0; i < MP_ARRAY_LEN(options); i++) {
         const enum mp_run_key key = options[i].key;
@@ -191,10 +191,8 @@ static void refuse_idle_options(struct mp_run_reader *r)
             continue;
         (void)mp_reader_locate(r, key);
         mp_problems_add(&r->problems, value, mp_reader_label(r, key),
-                        "only with data_parallel%s%s, not \"%s\"; set that, or leave this out",
-                        strcmp(options[i].kinds, "given") == 0 ? "" : ": ",
-                        strcmp(options[i].kinds, "given") == 0 ? "" : options[i].kinds,
-                        mp_parallel_text(run->parallel));
+                        "only with data_parallel%s, not \"%s\"; set that, or leave this out",
+                        options[i].kinds, mp_parallel_text(run->parallel));
     }
 }
 
