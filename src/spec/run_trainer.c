@@ -41,6 +41,7 @@ static void refuse_what_the_trainer_decides(struct mp_run_reader *r)
         enum mp_run_key key;
         bool on;
     } keys[] = {{MP_KEY_DATA_PARALLEL, run->parallel != MP_PARALLEL_NONE},
+                {MP_KEY_DEEPSPEED, run->deepspeed_value != NULL},
                 {MP_KEY_SEQ_LENGTHS, run->n_seq_lengths > 0},
                 {MP_KEY_ZERO_GRAD, run->zero_grad_keep},
                 {MP_KEY_RELEASE_OUTPUTS, run->release_outputs},
