@@ -102,11 +102,70 @@ static double gap(double value, double bound) { return value > 0 ? (value - boun
 
 /* ---- text ---- */
 
+static enum mp_run_key key_of(const char *text)
+{
+    int key = 0;
+    while (key < MP_RUN_KEYS && strcmp(mp_run_key_text((enum mp_run_key)key), text) != 0)
+        key++;
+    return (enum mp_run_key)key;
+}
+
+/* Those that a plan says anyway, whoever chose them. */
+static bool is_planned(enum mp_run_key key)
+{
+    static const enum mp_run_key keys[] = {MP_KEY_MODEL, MP_KEY_GPU, MP_KEY_BATCH, MP_KEY_ACCUMULATE, MP_KEY_SEQ, MP_KEY_PRECISION, MP_KEY_OPTIMIZER,
+                                           MP_KEY_CHECKPOINT, MP_KEY_OFFLOAD, MP_KEY_ATTENTION, MP_KEY_ALLOCATOR_CONF, MP_KEY_DATA_PARALLEL, MP_KEY_WORLD,
+                                           MP_KEY_GPUS_PER_NODE};
+    for (size_t i = 0; i < MP_ARRAY_LEN(keys); i++)
+        if (keys[i] == key)
+            return true;
+    return false;
+}
+
+/* Whatever else the user gave, each on a line, as JSON, which YAML holds. */
+static void write_given(const struct mp_run *run, struct mp_strbuf *out)
+{
+    struct mp_strbuf text = MP_STRBUF_INIT;
+    struct mp_json_writer w;
+    struct mp_arena arena;
+    struct memplan_error err = {0};
+    mp_arena_init(&arena);
+    mp_json_init(&w, &text, 0);
+    mp_run_write_json(run, &w, NULL);
+    const struct mp_value *const all = text.failed ? NULL : mp_json_parse(&arena, "run", text.data, text.len, &err);
+    out->failed |= all == NULL;
+    for (size_t i = 0; all && i < all->as.object.length; i++) {
+        const struct mp_member *const member = &all->as.object.members[i];
+        const enum mp_run_key key = key_of(member->key);
+        if (is_planned(key) || !mp_run_is_given(run, key))
+            continue;
+        mp_strbuf_addf(out, "  %s: ", member->key);
+        mp_json_init(&w, out, 0);
+        mp_json_value(&w, NULL, member->value);
+        mp_strbuf_addch(out, '\n');
+    }
+    mp_strbuf_release(&text);
+    mp_arena_release(&arena);
+}
+
+/* A shipped name or a path, or what stands in the run itself. */
+static void write_model(const struct mp_run *run, struct mp_strbuf *out)
+{
+    struct mp_json_writer w;
+    mp_json_init(&w, out, 0);
+    mp_strbuf_addstr(out, "  model: ");
+    if (run->model_value && run->model_value->kind == MP_STRING)
+        mp_strbuf_addstr(out, run->model_value->as.string.text);
+    else
+        mp_json_value(&w, NULL, run->model->config);
+    mp_strbuf_addch(out, '\n');
+}
+
 static void write_spec(const struct mp_run *run, struct mp_strbuf *out)
 {
     mp_strbuf_addstr(out, "\nAs a run spec, for memplan fit --run FILE:\n");
-    mp_strbuf_addf(out, "  model: %s\n  gpu: %s\n",
-                   run->model_value && run->model_value->kind == MP_STRING ? run->model_value->as.string.text : run->model->name, run->gpu_value);
+    write_model(run, out);
+    mp_strbuf_addf(out, "  gpu: %s\n", run->gpu_value);
     mp_strbuf_addf(out, "  batch: %" PRId64 "\n  accumulate: %" PRId64 "\n  seq: %" PRId64 "\n", run->batch, run->accumulate, run->seq);
     mp_strbuf_addf(out, "  precision: %s\n  optimizer: %s\n", mp_precision_text(run->precision), mp_optimizer_text(run->optimizer));
     add_checkpoint(run, out);
@@ -117,6 +176,7 @@ static void write_spec(const struct mp_run *run, struct mp_strbuf *out)
     if (run->parallel != MP_PARALLEL_NONE)
         mp_strbuf_addf(out, "  data_parallel: %s\n  world: %" PRId64 "\n  gpus_per_node: %" PRId64 "\n", mp_parallel_text(run->parallel), run->world,
                        run->gpus_per_node);
+    write_given(run, out);
 }
 
 /* Where transformers keeps the blocks. */

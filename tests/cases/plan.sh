@@ -14,6 +14,16 @@ back <"$TMPDIR/parts"
 memplan plan --model gpt2 --gpu T4-16G --batch 8 --seq 512 --minimize memory >"$TMPDIR/host"
 sed -n '2,3p;/To type/,/Tried/p' "$TMPDIR/host"
 back <"$TMPDIR/host"
+# what was given and is not the plan's to choose goes along
+memplan plan --model gpt2 --gpu T4-16G --lora '{rank: 8, targets: [c_attn]}' --clip-grad-norm --used 3GiB --zero-grad keep >"$TMPDIR/given"
+sed -n '/As a run spec/,/^$/p;/^  device used/p' "$TMPDIR/given"
+back <"$TMPDIR/given"
+memplan plan --model gpt2 --gpu H100-80G --data-parallel fsdp2 --world 4 --fsdp '{replicas: 2}' >"$TMPDIR/given"
+sed -n '/As a run spec/,/^$/p;/^  device used/p' "$TMPDIR/given"
+back <"$TMPDIR/given"
+memplan plan --model gpt2 --gpu T4-16G --framework hf-trainer --batch 8 >"$TMPDIR/given"
+sed -n '/As a run spec/,/^$/p;/^  device used/p' "$TMPDIR/given"
+back <"$TMPDIR/given"
 memplan plan --model gpt2 --gpu T4-16G --batch 4 --checkpoint '{every: 2}' --json | grep -E '"(schema_version|fits|recomputed_blocks)"' | head -4
 memplan plan --model bert-base --gpu T4-16G --batch 4 --checkpoint '{attention: all}' --offload '{first: 2}'
 memplan plan --model gpt2 --gpu T4-16G --tokens-per-step 4X
