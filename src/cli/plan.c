@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `memplan plan`: the settings of a job that fit, and take least time, GPUs or memory. */
+#include <inttypes.h>
+
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/units.h"
@@ -118,6 +120,21 @@ static enum memplan_status read_precisions(const char *text, unsigned *mask, str
     return MEMPLAN_STATUS_OK;
 }
 
+/* A step is so many micro-batches at most, each a sequence, or what the run gives, on every GPU. */
+static enum memplan_status check_tokens(const struct mp_plan_request *request, struct memplan_error *err)
+{
+    const struct mp_run *const run = request->run;
+    const uint64_t batch = mp_run_is_given(run, MP_KEY_BATCH) ? (uint64_t)run->batch : 1, gpus = (uint64_t)MP_MAX(request->gpus, run->world);
+    uint64_t most = MP_ACCUMULATE_MAX;
+    if (!mp_mul_u64(most, batch, &most) || !mp_mul_u64(most, (uint64_t)run->seq, &most) || !mp_mul_u64(most, gpus, &most) ||
+        request->tokens_per_step <= most)
+        return MEMPLAN_STATUS_OK;
+    return mp_error_set(err, MEMPLAN_STATUS_RANGE,
+                        "--tokens-per-step: %" PRIu64 " are more than %d micro-batches of %" PRIu64 " x %" PRId64 " tokens on each of %" PRIu64
+                        " GPUs; give at most %" PRIu64 ", or more --gpus",
+                        request->tokens_per_step, MP_ACCUMULATE_MAX, batch, run->seq, gpus, most);
+}
+
 static enum memplan_status check(const struct mp_plan_request *request, struct memplan_error *err)
 {
     const struct mp_run *const run = request->run;
@@ -133,7 +150,7 @@ static enum memplan_status check(const struct mp_plan_request *request, struct m
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--gpus: the run has a world of its own; give one of them");
     if (mp_run_is_given(run, MP_KEY_DATA_PARALLEL) && request->gpus > 1 && run->world == 1)
         return mp_error_set(err, MEMPLAN_STATUS_INPUT, "--data-parallel: give --world too, or leave it out for the plan to choose");
-    return MEMPLAN_STATUS_OK;
+    return check_tokens(request, err);
 }
 
 static enum memplan_status write_report(const struct plan_options *o, const struct mp_plan *plan, struct memplan_error *err)

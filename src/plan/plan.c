@@ -416,7 +416,7 @@ static int64_t accumulate_for(const struct planner *p, const struct mp_run *run)
     if (is_given(p, MP_KEY_ACCUMULATE) || tokens == 0)
         return p->request->run->accumulate;
     const uint64_t n = (tokens + each - 1) / each;
-    return n <= 65536 ? (int64_t)MP_MAX(n, 1) : 0;
+    return n <= MP_ACCUMULATE_MAX ? (int64_t)MP_MAX(n, 1) : 0;
 }
 
 static struct mp_plan_option *add_option(struct planner *p, const struct mp_run *run)

@@ -353,6 +353,17 @@ static void write_options(const char *title, const struct mp_plan_option *option
     mp_table_free(table);
 }
 
+/* What the plan left as it was given cannot be smaller. */
+static void add_smallest(const struct mp_run *run, struct mp_strbuf *out)
+{
+    const bool blocks = mp_run_is_given(run, MP_KEY_CHECKPOINT) || mp_run_is_given(run, MP_KEY_OFFLOAD);
+    if (mp_run_is_given(run, MP_KEY_BATCH) && run->batch > 1)
+        mp_strbuf_addf(out, "%" PRId64 " sequences as given", run->batch);
+    else
+        mp_strbuf_addstr(out, "one sequence");
+    mp_strbuf_addstr(out, blocks ? ", blocks as given" : ", every block recomputed or offloaded");
+}
+
 static void write_nothing(const struct mp_plan *plan, struct mp_strbuf *out)
 {
     const struct mp_run *const run = plan->request.run;
@@ -360,8 +371,9 @@ static void write_nothing(const struct mp_plan *plan, struct mp_strbuf *out)
     if (plan->request.gpus > 1)
         mp_strbuf_addf(out, " x %" PRId64, plan->request.gpus);
     mp_strbuf_addstr(out, ".\n");
-    mp_strbuf_addstr(out, plan->proven ? "Proof: even the smallest settings (one sequence, every block recomputed or offloaded) ask for at least "
-                                       : "The smallest settings (one sequence, every block recomputed or offloaded) ask for at least ");
+    mp_strbuf_addstr(out, plan->proven ? "Proof: even the smallest settings (" : "The smallest settings (");
+    add_smallest(run, out);
+    mp_strbuf_addstr(out, ") ask for at least ");
     mp_bytes_format(out, plan->least_bytes);
     mp_strbuf_addstr(out, plan->proven ? " of tensors alone; the card gives " : " of tensors; the card gives ");
     mp_bytes_format(out, plan->available_bytes);

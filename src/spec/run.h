@@ -16,6 +16,8 @@
 #include "spec/model.h"
 #include "spec/profile.h"
 
+#define MP_ACCUMULATE_MAX 65536 /* every micro-batch has a tensor of its own */
+
 enum mp_precision {
     MP_PRECISION_FP32,
     MP_PRECISION_BF16,

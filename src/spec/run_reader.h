@@ -11,7 +11,6 @@
 #include "spec/run.h"
 
 #define MP_INT_MAX_VALUE    INT64_C(2147483647)
-#define MP_ACCUMULATE_MAX   65536 /* every micro-batch has a tensor of its own */
 #define MP_RUN_WARNINGS_MAX 8
 
 struct mp_run_reader {

@@ -28,4 +28,7 @@ memplan plan --model gpt2 --gpu T4-16G --batch 4 --checkpoint '{every: 2}' --jso
 memplan plan --model bert-base --gpu T4-16G --batch 4 --checkpoint '{attention: all}' --offload '{first: 2}'
 memplan plan --model gpt2 --gpu T4-16G --tokens-per-step 4X
 memplan plan --model gpt2 --gpu T4-16G --precisions bf16,half
+# more micro-batches than can be, told before anything is tried; what was given is not called one sequence
+memplan plan --model gpt2 --gpu T4-16G --tokens-per-step 400G
+memplan plan --model llama3.2-1b --gpu RTX4090-24G --batch 8 --checkpoint none | head -n 2
 memplan plan --model gpt2 --gpu T4-16G --seq-lengths 128,256
