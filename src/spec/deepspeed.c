@@ -170,7 +170,7 @@ static void read_stage(struct mp_deepspeed_options *o, struct mp_problems *probl
     const struct mp_value *const value = zero != NULL ? mp_value_get(zero, "stage") : NULL;
     int64_t stage = 0;
     if (!is_given(value))
-        mp_problems_add(problems, value, "zero_optimization.stage", "missing; give 1, 2 or 3");
+        mp_problems_add(problems, value, "zero_optimization.stage", "%s; give 1, 2 or 3", is_auto(value) ? "\"auto\" is not filled in by transformers" : "missing");
     else if (value->kind == MP_INT && value->as.integer == 0)
         mp_problems_add(problems, value, "zero_optimization.stage",
                         "0 shares nothing; use data_parallel: ddp without the file");
@@ -297,6 +297,52 @@ static enum memplan_status refuse(const char *origin, const struct mp_value *zer
     return MEMPLAN_STATUS_OK;
 }
 
+/* Weights of autocast, shards of some ranks only, optimizers on both sides: other allocations than those that are simulated. */
+static enum memplan_status refuse_switched_on(const char *origin, const struct mp_value *config, const struct mp_value *zero,
+                                              struct memplan_error *err)
+{
+    const struct {
+        const struct mp_value *whole;
+        const char *part, *key, *name;
+        double low, high; /* numbers that are nothing new */
+    } switches[] = {{config, "amp", "enabled", "amp.enabled", 0, 0},
+                    {config, "torch_autocast", "enabled", "torch_autocast.enabled", 0, 0},
+                    {zero, NULL, "mics_shard_size", "zero_optimization.mics_shard_size", -1, 0},
+                    {zero, "offload_optimizer", "ratio", "zero_optimization.offload_optimizer.ratio", 1, 1}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(switches); i++) {
+        const struct mp_value *const part = switches[i].part != NULL ? mp_value_get(switches[i].whole, switches[i].part) : switches[i].whole;
+        const struct mp_value *const value = part != NULL && part->kind == MP_OBJECT ? mp_value_get(part, switches[i].key) : NULL;
+        double number;
+        if (value != NULL && ((value->kind == MP_BOOLEAN && value->as.boolean) ||
+                              (mp_value_number(value, &number) && (number < switches[i].low || number > switches[i].high))))
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: %s: not supported; leave it out", origin, switches[i].name);
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
+/* Gradients are reduced and added up in the type of the weights, unless a file says otherwise. */
+static enum memplan_status refuse_other_types(const struct mp_deepspeed_options *o, const char *origin, const struct mp_value *config,
+                                              struct memplan_error *err)
+{
+    const char *const type = o->half_bf16 ? "bf16" : o->half_fp16 ? "fp16" : "fp32", *const torch = o->half_bf16 ? "bfloat16" : o->half_fp16 ? "float16" : "float32";
+    const struct mp_value *const types = mp_value_get(config, "data_types");
+    const struct {
+        const char *name;
+        const struct mp_value *value;
+    } given[] = {{"communication_data_type", mp_value_get(config, "communication_data_type")},
+                 {"data_types.grad_accum_dtype", types != NULL && types->kind == MP_OBJECT ? mp_value_get(types, "grad_accum_dtype") : NULL}};
+    for (size_t i = 0; i < MP_ARRAY_LEN(given) && !o->auto_half; i++) {
+        char shown[MP_VALUE_SHOW_MAX];
+        if (!is_given(given[i].value))
+            continue;
+        if (given[i].value->kind != MP_STRING ||
+            (strcmp(given[i].value->as.string.text, type) != 0 && strcmp(given[i].value->as.string.text, torch) != 0))
+            return mp_error_set(err, MEMPLAN_STATUS_UNSUPPORTED, "%s: %s: %s is not supported with weights in %s; leave it out", origin, given[i].name,
+                                mp_value_show(given[i].value, shown), type);
+    }
+    return MEMPLAN_STATUS_OK;
+}
+
 enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, const char *origin,
                                               const struct mp_value *config,
                                               struct memplan_error *err)
@@ -332,6 +378,10 @@ enum memplan_status mp_deepspeed_options_read(struct mp_deepspeed_options *o, co
         mp_problems_add(&problems, NULL, "fp16.enabled", "bf16 is enabled too; keep one");
     if (problems.n > 0)
         return mp_problems_status(&problems);
-    const enum memplan_status status = refuse_other_parallelism(origin, config, err);
-    return status != MEMPLAN_STATUS_OK ? status : refuse(origin, zero, err);
+    enum memplan_status status = refuse_other_parallelism(origin, config, err);
+    if (status == MEMPLAN_STATUS_OK)
+        status = refuse(origin, zero, err);
+    if (status == MEMPLAN_STATUS_OK)
+        status = refuse_switched_on(origin, config, zero, err);
+    return status != MEMPLAN_STATUS_OK ? status : refuse_other_types(o, origin, config, err);
 }

@@ -608,6 +608,21 @@ static const struct {
     {"{\"zero_optimization\": {\"stage\": 2, \"zenflow\": {}}}", "zenflow: not supported", 0, 0, false},
     {"{\"zero_optimization\": {\"stage\": 3, \"leaf_module\": {\"classes\": []}}}", "leaf_module: not supported", 0, 0, false},
     {"{\"zero_optimization\": {\"stage\": 3, \"stage3_module_granularity_threshold\": 4000}}", "granularity_threshold: not supported", 0, 0,
+      false},
+    {"{\"zero_optimization\": {\"stage\": 2}, \"amp\": {\"enabled\": true, \"opt_level\": \"O1\"}}", "amp.enabled: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2}, \"torch_autocast\": {\"enabled\": true}}", "torch_autocast.enabled: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 4}}", "mics_shard_size: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.3}}}",
+     "zero_optimization.offload_optimizer.ratio: not supported", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"}",
+     "communication_data_type: \"fp32\" is not supported with weights in bf16", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 1}, \"bf16\": {\"enabled\": true}, \"data_types\": {\"grad_accum_dtype\": \"fp32\"}}",
+     "data_types.grad_accum_dtype: \"fp32\" is not supported with weights in bf16", 0, 0, false},
+    {"{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": -1, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 1.0}}, \"bf16\": "
+     "{\"enabled\": true}, \"amp\": {\"enabled\": false}, \"communication_data_type\": \"bf16\", \"data_types\": {\"grad_accum_dtype\": "
+     "\"bf16\"}}",
+     NULL, 3, 500000000, true},
+    {"{\"zero_optimization\": {\"stage\": 2}, \"communication_data_type\": \"fp32\", \"data_types\": {\"grad_accum_dtype\": null}}", NULL, 2, 500000000,
      false},
     {"{ // ours, \"really\"\n\"zero_optimization\": {\"stage\": 3, # three\n\"overlap_comm\": false,}, /* \"aio\": {},\n */"
      " \"aio\": {}, \"url\": \"http://x/#y,}\",\n}",
