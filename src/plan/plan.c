@@ -687,16 +687,19 @@ static void try_shorter(struct planner *p, const struct mp_run *small)
 
 static void try_batch(struct planner *p, const struct mp_run *small)
 {
-    struct mp_run run = *small;
-    if (!is_given(p, MP_KEY_BATCH) || small->batch < 2)
+    int64_t low = 0, high = small->batch;
+    if (!is_given(p, MP_KEY_BATCH))
         return;
-    for (run.batch = small->batch - 1; run.batch > 0 && !fits_somehow(p, &run); run.batch = run.batch > 8 ? run.batch / 2 : run.batch - 1)
-        ;
-    if (run.batch == 0)
+    while (high - low > 1) {
+        struct mp_run run = *small;
+        run.batch = low + (high - low) / 2;
+        *(fits_somehow(p, &run) ? &low : &high) = run.batch;
+    }
+    if (low == 0)
         return;
     struct mp_plan_change *const c = next_change(p);
-    (void)snprintf(c->what, sizeof c->what, "a micro-batch of %" PRId64, run.batch);
-    (void)snprintf(c->setting, sizeof c->setting, "--batch %" PRId64, run.batch);
+    (void)snprintf(c->what, sizeof c->what, "a micro-batch of %" PRId64, low);
+    (void)snprintf(c->setting, sizeof c->setting, "--batch %" PRId64, low);
     p->plan->n_changes++;
 }
 
