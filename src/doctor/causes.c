@@ -6,8 +6,6 @@
 
 /* A cause with less is not worth naming. */
 #define SCORE_LEAST 2
-/* With less than this the verdict is a hint. */
-#define SCORE_KNOWN 3
 /* What no text tells, in points. */
 #define DOUBT 3
 
@@ -60,8 +58,8 @@ static void sort(struct mp_verdict *v, size_t n)
     }
 }
 
-/* Is the best cause worth naming first? A hint is when the text reports the failure and says
- * anything about it: what was seen, or at least what the job does. */
+/* Is the best cause worth naming first? It is when anything that speaks for a cause was seen; of a
+ * failure that is only named, when the text says what the job does. */
 static bool is_told(const struct mp_doctor_case *c, const struct mp_verdict *best)
 {
     int seen = 0;
@@ -69,14 +67,9 @@ static bool is_told(const struct mp_doctor_case *c, const struct mp_verdict *bes
         const struct mp_evidence *const e = &c->evidence[i];
         seen += e->kind != MP_EVIDENCE_COMMON ? MP_MAX(e->weight, 0) : 0;
     }
-    if (best->score >= SCORE_KNOWN && seen >= SCORE_LEAST) {
-        return true;
-    }
-    if (best->score < SCORE_LEAST) {
-        return false;
-    }
-    return c->message.format != MP_OOM_NONE &&
-           (best->line != 0 || c->training || c->inference || c->pictures);
+    const bool job = c->training || c->inference || c->pictures || c->speech || c->detection;
+    return best->score >= SCORE_LEAST &&
+           (seen >= SCORE_LEAST || (c->message.format != MP_OOM_NONE && (seen > 0 || job)));
 }
 
 static struct mp_verdict unknown(const struct mp_doctor_case *c, int sum)

@@ -4,8 +4,8 @@
  *
  * A cause's score is the sum of its evidence. Its confidence is its share of all scores plus a
  * constant for what no text tells, so a lone hint stays weak and two equal causes halve each other.
- * `unknown` is ranked first when no cause has even a hint, or the text reports no failure or nothing
- * but the failure.
+ * `unknown` is ranked first when no cause has even a hint, or the text reports nothing but the
+ * failure.
  */
 #ifndef MP_DOCTOR_CAUSES_H
 #define MP_DOCTOR_CAUSES_H

@@ -79,7 +79,7 @@ static void by_format(struct mp_doctor_case *c)
         FIGURE(c, ACTIVATIONS, 2,
                "a library handle found no driver memory: the allocator had taken it all");
         FIGURE(c, CONTEXT, 1, "a library handle is memory outside the allocator");
-        FIGURE(c, NOT_MEMORY, 1,
+        FIGURE(c, NOT_MEMORY, 2,
                "cublasCreate also fails after an earlier error, such as an index out of range");
         break;
     case MP_OOM_CUDA_ERROR:

@@ -131,6 +131,21 @@ static void smallest_step(struct mp_doctor_case *c)
     TOGETHER(c, MP_CAUSE_ACTIVATIONS, -1, 0, "the batch is 1");
 }
 
+/* Who kills: a launcher the ranks that are left when the card refused a request, else the kernel when
+ * the host's memory ends. */
+static void killed(struct mp_doctor_case *c)
+{
+    const struct mp_oom_message *const m = &c->message;
+    size_t line = 0;
+    const int points = word_points(c, MP_CAUSE_HOST_MEMORY, "kill", &line);
+    if (points > 0 && m->capacity.known && m->format != MP_OOM_HOST) {
+        TOGETHER(c, MP_CAUSE_HOST_MEMORY, -points, line, "it is the card that ran out");
+    } else if (points > 0 && (m->format == MP_OOM_NONE || m->format == MP_OOM_OTHER)) {
+        TOGETHER(c, MP_CAUSE_HOST_MEMORY, 3, line,
+                 "killed without a word of the card: the kernel does that when memory ends");
+    }
+}
+
 /* Off-policy learners keep what they saw: in host memory, unless the card is what ran out. */
 static void replay_on_card(struct mp_doctor_case *c)
 {
@@ -243,6 +258,7 @@ void mp_evidence_together(struct mp_doctor_case *c)
     resumed(c);
     kept_by_evaluation(c);
     left_by_process(c);
+    killed(c);
     replay_on_card(c);
     full_card_of_wsl(c);
     late_input(c);

@@ -40,7 +40,7 @@ static const struct rule operations[] = {
     {MP_CAUSE_OPTIMIZER_STATE, 5, "DeepSpeed was building its optimizer",
      "_configure_zero_optimizer"},
     {MP_CAUSE_OPTIMIZER_STATE, 4, "the optimizer was making fp32 master weights", "master_params"},
-    {MP_CAUSE_OPTIMIZER_STATE, 6, "failed in the optimizer step", "optimizer.step(|optim.step("},
+    {MP_CAUSE_OPTIMIZER_STATE, 6, "failed in the optimizer step", "optimizer.step(|optim.step(|optimizer'].step("},
     {MP_CAUSE_OPTIMIZER_STATE, 5, "failed in the optimizer step", "scaler.step("},
     {MP_CAUSE_OPTIMIZER_STATE, 5, "failed in torch.optim", "/torch/optim/|\\torch\\optim\\"},
     {MP_CAUSE_OPTIMIZER_STATE, 5, "failed in the optimizer", "/optim/|bitsandbytes/optim"},
@@ -385,6 +385,18 @@ static const struct rule *innermost(const struct mp_doctor_text *text, struct re
     return NULL;
 }
 
+/* An optimizer may run the step itself, as a closure: what failed within that is no failure of the
+ * optimizer. */
+static struct region without_closures(const struct mp_doctor_text *text, struct region r)
+{
+    for (size_t i = r.to; i-- > r.from && !r.upside;) {
+        if (line_has(text, i, "closure(")) {
+            r.from = i + 1;
+        }
+    }
+    return r;
+}
+
 static void add(struct mp_doctor_case *c, const struct rule *rule, int weight, size_t line)
 {
     mp_evidence_add(c, rule->cause, MP_EVIDENCE_FRAME, weight, line + 1, "%s", rule->reason);
@@ -563,7 +575,8 @@ void mp_evidence_traceback(struct mp_doctor_case *c)
     } else {
         by_log(c, r, at);
     }
-    const struct rule *rule = innermost(text, r, operations, MP_ARRAY_LEN(operations), &line);
+    const struct region inner = without_closures(text, r);
+    const struct rule *rule = innermost(text, inner, operations, MP_ARRAY_LEN(operations), &line);
     if (rule == NULL) {
         rule = innermost(text, r, steps, MP_ARRAY_LEN(steps), &line);
         if (rule != NULL && is_constructor(text, line)) {

@@ -109,6 +109,9 @@ static const struct phrase phrases[] = {
     {"memory .. goes up", MP_CAUSE_LEAK, 3},
     {"keeps allocating", MP_CAUSE_LEAK, 4},
     {"increasing memory", MP_CAUSE_LEAK, 4},
+    {"from .. #mb to .. #gb", MP_CAUSE_LEAK, 3},
+    {"intermediate output*", MP_CAUSE_LEAK, 3}, /* kept */
+    {"intermediate result*", MP_CAUSE_LEAK, 3},
     {"constant* increment*", MP_CAUSE_LEAK, 4},
     {"memory .. increment*", MP_CAUSE_LEAK, 3},
     {"adds up", MP_CAUSE_LEAK, 3},
@@ -131,6 +134,7 @@ static const struct phrase phrases[] = {
     {"second video", MP_CAUSE_LEAK, 3},
     {"second prompt", MP_CAUSE_LEAK, 3},
     {"second file", MP_CAUSE_LEAK, 3},
+    {"second audio", MP_CAUSE_LEAK, 3},
     {"on the second", MP_CAUSE_LEAK, 3},
     {"from the second", MP_CAUSE_LEAK, 3},
     {"over and over", MP_CAUSE_LEAK, 3},
@@ -244,6 +248,7 @@ static const struct phrase phrases[] = {
     {"during the evaluation", MP_CAUSE_EVALUATION, 5},
     {"during the validation", MP_CAUSE_EVALUATION, 5},
     {"during test*", MP_CAUSE_EVALUATION, 4},
+    {"for testing", MP_CAUSE_EVALUATION, 2},
     {"during .. eval*", MP_CAUSE_EVALUATION, 3},
     {"during .. valid*", MP_CAUSE_EVALUATION, 3},
     {"in validation", MP_CAUSE_EVALUATION, 3},
@@ -443,6 +448,7 @@ static const struct phrase phrases[] = {
     {"batch size", MP_CAUSE_ACTIVATIONS, 2},
     {"batchsize", MP_CAUSE_ACTIVATIONS, 2},
     {"big batch*", MP_CAUSE_ACTIVATIONS, 3},
+    {"bigger batch*", MP_CAUSE_ACTIVATIONS, 3},
     {"large batch*", MP_CAUSE_ACTIVATIONS, 3},
     {"dataparallel", MP_CAUSE_ACTIVATIONS, 2},
     {"data parallel", MP_CAUSE_ACTIVATIONS, 2},
@@ -651,6 +657,8 @@ static const struct phrase phrases[] = {
     {"already occupied", MP_CAUSE_OTHER_PROCESS, 4},
     {"already used", MP_CAUSE_OTHER_PROCESS, 2},
     {"already using", MP_CAUSE_OTHER_PROCESS, 3},
+    {"consumed already", MP_CAUSE_OTHER_PROCESS, 3},
+    {"tak* all the memory", MP_CAUSE_OTHER_PROCESS, 3},
     {"@ .. full", MP_CAUSE_OTHER_PROCESS, 3},
     {"fully utilized by another", MP_CAUSE_OTHER_PROCESS, 4},
     {"cuda visible devices", MP_CAUSE_OTHER_PROCESS, 1},
@@ -789,6 +797,7 @@ static const struct phrase phrases[] = {
     {"ram", MP_CAUSE_HOST_MEMORY, 1},
     {"gpu ram", MP_CAUSE_HOST_MEMORY, -2}, /* the card's */
     {"video ram", MP_CAUSE_HOST_MEMORY, -2},
+    {"of ram", MP_CAUSE_HOST_MEMORY, 2},
     {"ram is full", MP_CAUSE_HOST_MEMORY, 3},
     {"cpu .. memory .. increas*", MP_CAUSE_HOST_MEMORY, 4},
     {"kill* by .. system", MP_CAUSE_HOST_MEMORY, 5},
@@ -808,7 +817,8 @@ static const struct phrase phrases[] = {
     {"out of ram", MP_CAUSE_HOST_MEMORY, 4},
     {"all available ram", MP_CAUSE_HOST_MEMORY, 5},
     {"ram usage", MP_CAUSE_HOST_MEMORY, 3},
-    {"killed", MP_CAUSE_HOST_MEMORY, 2},
+    {"killed", MP_CAUSE_HOST_MEMORY, 4}, /* by the kernel: the driver kills nobody */
+    {"i killed", MP_CAUSE_HOST_MEMORY, -4},
     {"sigkill", MP_CAUSE_HOST_MEMORY, 3},
     {"signal 9", MP_CAUSE_HOST_MEMORY, 4},
     {"exit code 137", MP_CAUSE_HOST_MEMORY, 5},
@@ -820,7 +830,7 @@ static const struct phrase phrases[] = {
     {"cpu\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4},                      /* memory */
     {"\xE7\xB3\xBB\xE7\xBB\x9F\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4}, /* system's */
     {"\xE5\x85\xB1\xE4\xBA\xAB\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY, 4}, /* shared */
-    {"virtual memory", MP_CAUSE_HOST_MEMORY, 1},
+    {"virtual memory", MP_CAUSE_HOST_MEMORY, 3},
     {"\xE8\x99\x9A\xE6\x8B\x9F\xE5\x86\x85\xE5\xAD\x98", MP_CAUSE_HOST_MEMORY,
      4}, /* virtual memory */
 
@@ -1069,18 +1079,20 @@ static void mask(struct window *w, size_t begin, size_t length)
     mask_in(w->text, begin, MP_MIN(length, w->length - begin));
 }
 
-/* PyTorch's own advice, up to the name of the variable or the address of the page. */
+/* PyTorch's own advice, up to the name of the variable or the address of the page, and what a
+ * launcher says of the other ranks. */
 static void mask_hints(struct window *w)
 {
     static const char *const begins[] = {
         "if reserved memory is", "if reserved but unallocated",  "try setting max split size",
-        "try setting pytorch*",  "see documentation for memory", "pytorch limit"};
+        "try setting pytorch*",  "see documentation for memory", "pytorch limit",
+        "forcefully terminating"};
     static const char *const ends[] = {"alloc conf", "environment variables", "memory management",
-                                       "memory fraction"};
+                                       "memory fraction", "zombies"};
     const char *const end = w->text + w->length;
     for (size_t i = 0; i < w->length; i++) {
         const char c = w->text[i];
-        if (c != 'i' && c != 't' && c != 's' && c != 'p') {
+        if (strchr("itspf", c) == NULL || c == '\0') {
             continue;
         }
         for (size_t k = 0; k < MP_ARRAY_LEN(begins); k++) {
@@ -1150,10 +1162,10 @@ static void mask_library_frames(struct window *w)
 }
 
 /* "lr=1e-4,", "\"pin_memory\": true", "--save_steps 100", "max_length: 512", "step()": a setting or
- * code with fewer than five plain words. */
+ * code with fewer than five plain words, or a command with three options or more. */
 static bool is_setting(const char *line, size_t n)
 {
-    size_t words = 0, assignments = 0;
+    size_t words = 0, assignments = 0, options = 0;
     bool letters_only = true;
     size_t length = 0;
     for (size_t i = 0; i <= n; i++) {
@@ -1169,11 +1181,12 @@ static bool is_setting(const char *line, size_t n)
                                         c == '\'' || (unsigned char)c >= 0x80);
         const bool key =
             i > 0 && (is_letter(line[i - 1]) || line[i - 1] == '"' || line[i - 1] == '\'');
-        assignments += c == '=' || (c == '(' && i > 0 && is_letter(line[i - 1])) ||
-                       (c == ':' && key && i + 1 < n && line[i + 1] == ' ') ||
-                       (c == '-' && i + 1 < n && line[i + 1] == '-');
+        const bool option = c == '-' && i + 1 < n && line[i + 1] == '-';
+        options += option && (i == 0 || line[i - 1] == ' ');
+        assignments += option || c == '=' || (c == '(' && i > 0 && is_letter(line[i - 1])) ||
+                       (c == ':' && key && i + 1 < n && line[i + 1] == ' ');
     }
-    return assignments > 0 && words < 5;
+    return (assignments > 0 && words < 5) || options >= 3;
 }
 
 /* The first line, when an empty one follows. */
