@@ -39,10 +39,17 @@ bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const
     return true;
 }
 
-/* What was observed goes before what is merely common (which has no line). */
+/* What was observed goes before what is merely common (which has no line); of equal ones the cause of
+ * most failures, a step's activations. */
 static bool is_before(const struct mp_verdict *a, const struct mp_verdict *b)
 {
-    return a->score != b->score ? a->score > b->score : a->line != 0 && b->line == 0;
+    if (a->score != b->score) {
+        return a->score > b->score;
+    }
+    if ((a->line == 0) != (b->line == 0)) {
+        return a->line != 0;
+    }
+    return a->cause == MP_CAUSE_ACTIVATIONS;
 }
 
 static void sort(struct mp_verdict *v, size_t n)

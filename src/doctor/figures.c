@@ -196,7 +196,7 @@ static void by_rest(struct mp_doctor_case *c)
     if (bounded) {
         weight = weight > 4 ? 4 : weight;
         FIGURE(
-            c, HOST_MEMORY, 3,
+            c, HOST_MEMORY, 1,
             "0 bytes free although only %s are reserved here: Windows and WSL limit by other means",
             gib(c, m->reserved.bytes));
     }
@@ -320,7 +320,7 @@ static void by_fragmentation(struct mp_doctor_case *c)
         return;
     }
     /* of the reports in which room was left, few had a shortage that defragmentation cured */
-    int weight = share >= 0.35 ? 5 : share >= 0.2 ? 4 : share >= 0.1 ? 2 : 0;
+    int weight = share >= 0.35 ? 4 : share >= 0.2 ? 3 : share >= 0.1 ? 1 : 0;
     if (share >= 0.2 && u / 2 >= a) {
         weight += 2; /* the pieces hold the request twice over: arithmetic leaves little else */
     }
