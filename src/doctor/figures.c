@@ -364,7 +364,7 @@ static void by_request(struct mp_doctor_case *c)
                gib(c, m->requested.bytes));
         return;
     }
-    if (!m->requested.known || !m->capacity.known || m->allowed.known) {
+    if (!m->requested.known || !m->capacity.known || m->allowed.known || had_room(m)) {
         return;
     }
     const double share = frac(m->requested.bytes, m->capacity.bytes);

@@ -72,6 +72,18 @@ static void resumed(struct mp_doctor_case *c)
     }
 }
 
+/* Many models, one after the other: what the first trial loaded, the next could load. */
+static void earlier_trial(struct mp_doctor_case *c)
+{
+    size_t line = 0;
+    const int trials = word_points(c, MP_CAUSE_LEAK, "trial", &line) +
+                       word_points(c, MP_CAUSE_LEAK, "search", &line);
+    const int model = sum(c, MP_CAUSE_MODEL_TOO_LARGE);
+    if (trials >= TOLD && model > 1) {
+        TOGETHER(c, MP_CAUSE_MODEL_TOO_LARGE, -(model + 1) / 2, line, "an earlier trial had loaded it");
+    }
+}
+
 /* What grows while a model is evaluated is kept by the evaluation. */
 static void kept_by_evaluation(struct mp_doctor_case *c)
 {
@@ -256,6 +268,7 @@ void mp_evidence_together(struct mp_doctor_case *c)
 {
     end_of_epoch(c);
     resumed(c);
+    earlier_trial(c);
     kept_by_evaluation(c);
     left_by_process(c);
     killed(c);

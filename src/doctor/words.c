@@ -60,6 +60,7 @@ static const struct phrase code_phrases[] = {
     {"memoryerror", MP_CAUSE_HOST_MEMORY, 6}, /* Python's own; the allocator's has another name */
     {"arraymemoryerror", MP_CAUSE_HOST_MEMORY, 6},
     {"driver.memoryerror", MP_CAUSE_HOST_MEMORY, -6}, /* PyCUDA's, of the card */
+    {"of device memory", MP_CAUSE_HOST_MEMORY, -6},   /* Theano's */
     /* the kernel's killer: a launcher tells no more than the signal */
     {"return code = 9", MP_CAUSE_HOST_MEMORY, 6},
     {"exitcode: 9", MP_CAUSE_HOST_MEMORY, 6},
@@ -405,6 +406,8 @@ static const struct phrase phrases[] = {
     {"not fit", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"big models", MP_CAUSE_MODEL_TOO_LARGE, 3},
     {"large models", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"larger model*", MP_CAUSE_MODEL_TOO_LARGE, 2},
+    {"bigger model*", MP_CAUSE_MODEL_TOO_LARGE, 2},
     {"loading checkpoint", MP_CAUSE_MODEL_TOO_LARGE, 2},
     {"only use* 1 gpu", MP_CAUSE_MODEL_TOO_LARGE, 2},
     {"model .. won't fit", MP_CAUSE_MODEL_TOO_LARGE, 4},
