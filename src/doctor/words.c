@@ -279,6 +279,7 @@ static const struct phrase phrases[] = {
     {"validation time", MP_CAUSE_EVALUATION, 3},
     {"at validation", MP_CAUSE_EVALUATION, 3},
     {"at evaluation", MP_CAUSE_EVALUATION, 3},
+    {"between epochs", MP_CAUSE_EVALUATION, 3},
     {"at test time", MP_CAUSE_EVALUATION, 3},
     {"during val", MP_CAUSE_EVALUATION, 5},
     {"in val", MP_CAUSE_EVALUATION, 3},
@@ -452,6 +453,7 @@ static const struct phrase phrases[] = {
     {"batchsize", MP_CAUSE_ACTIVATIONS, 2},
     {"big batch*", MP_CAUSE_ACTIVATIONS, 3},
     {"bigger batch*", MP_CAUSE_ACTIVATIONS, 3},
+    {"subdivision*", MP_CAUSE_ACTIVATIONS, 3}, /* of a batch: Darknet */
     {"large batch*", MP_CAUSE_ACTIVATIONS, 3},
     {"dataparallel", MP_CAUSE_ACTIVATIONS, 2},
     {"data parallel", MP_CAUSE_ACTIVATIONS, 2},
@@ -686,6 +688,7 @@ static const struct phrase phrases[] = {
     {"rank 0 gpu", MP_CAUSE_CONTEXT, 2},
     {"small part .. @", MP_CAUSE_CONTEXT, 4},
     {"memory of @", MP_CAUSE_CONTEXT, 2},
+    {"to the @", MP_CAUSE_CONTEXT, 3},
     {"to gpu 0", MP_CAUSE_CONTEXT, 3},
     {"don't use @", MP_CAUSE_CONTEXT, 3},
     {"@ always", MP_CAUSE_CONTEXT, 3},
@@ -733,7 +736,7 @@ static const struct phrase phrases[] = {
     {"sgd .. adam", MP_CAUSE_OPTIMIZER_STATE, 4},
     {"full fine tun*", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"full finetun*", MP_CAUSE_OPTIMIZER_STATE, 3},
-    {"full parameter", MP_CAUSE_OPTIMIZER_STATE, 2},
+    {"full parameter*", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"full training", MP_CAUSE_OPTIMIZER_STATE, 2},
     {"sft full", MP_CAUSE_OPTIMIZER_STATE, 3},
     {"full sft", MP_CAUSE_OPTIMIZER_STATE, 3},
@@ -801,6 +804,7 @@ static const struct phrase phrases[] = {
     {"gpu ram", MP_CAUSE_HOST_MEMORY, -2}, /* the card's */
     {"video ram", MP_CAUSE_HOST_MEMORY, -2},
     {"of ram", MP_CAUSE_HOST_MEMORY, 2},
+    {"oom on ram", MP_CAUSE_HOST_MEMORY, 5},
     {"ram is full", MP_CAUSE_HOST_MEMORY, 3},
     {"cpu .. memory .. increas*", MP_CAUSE_HOST_MEMORY, 4},
     {"kill* by .. system", MP_CAUSE_HOST_MEMORY, 5},
@@ -968,7 +972,8 @@ static size_t first_card_length(const char *at, const char *end)
 {
     static const char *const names[] = {"gpu 0",    "gpu0",      "gpu:0",       "gpu #0",
                                         "gpu id 0", "cuda:0",    "cuda 0",      "device 0",
-                                        "card 0",   "first gpu", "the 1st gpu", "gpu id=0"};
+                                        "card 0",   "first gpu", "the 1st gpu", "gpu id=0",
+                                        "cuda0"};
     for (size_t i = 0; i < MP_ARRAY_LEN(names); i++) {
         const size_t n = strlen(names[i]);
         size_t k = 0;
