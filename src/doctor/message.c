@@ -554,6 +554,8 @@ static const struct {
     {"outofmemoryerror", MP_OOM_TORCH_SHORT, NULL},
     {"runoutofmemory", MP_OOM_TORCH_SHORT, NULL},
     {"outofmemory", MP_OOM_OTHER, NULL},
+    {"out-of-memory", MP_OOM_OTHER, NULL},
+    {"memoryisnotenough", MP_OOM_OTHER, NULL},
     {"outofmemerror", MP_OOM_OTHER, NULL},
     {"outofcudamemory", MP_OOM_OTHER, NULL},
     {"outofgpumemory", MP_OOM_OTHER, NULL},
