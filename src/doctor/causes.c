@@ -8,6 +8,9 @@
 #define SCORE_LEAST 2
 /* What no text tells, in points. */
 #define DOUBT 3
+/* With no more than words can give, one cause does not stand alone, unless the kind of message or a
+ * recording gave it. */
+#define SCORE_ALONE 7
 
 bool mp_doctor_case_init(struct mp_doctor_case *c, struct mp_arena *arena, const char *raw,
                          size_t length)
@@ -93,6 +96,22 @@ static struct mp_verdict unknown(const struct mp_doctor_case *c, int sum)
     };
 }
 
+/* What it most likely is where the only cause that was told is not it: what a weak word says, else a
+ * step's activations, or beside those the weights. */
+static void add_second(struct mp_verdict all[2])
+{
+    if (all[1].score > 0) {
+        return;
+    }
+    const bool weights = all[0].cause == MP_CAUSE_ACTIVATIONS;
+    all[1] = (struct mp_verdict){
+        .cause = weights ? MP_CAUSE_MODEL_TOO_LARGE : MP_CAUSE_ACTIVATIONS,
+        .score = 1,
+        .evidence = weights ? "nothing else is told; next to activations, weights are the commonest"
+                            : "nothing else is told; a step's activations are the commonest cause",
+    };
+}
+
 size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdicts)
 {
     struct mp_verdict all[MP_CAUSES] = {{0}};
@@ -117,8 +136,17 @@ size_t mp_doctor_rank(const struct mp_doctor_case *c, struct mp_verdict *verdict
         sum += all[i].score;
         n++;
     }
+    const bool told = is_told(c, &all[0]);
+    const enum mp_oom_format format = c->message.format;
+    const bool given = format == MP_OOM_NCCL || format == MP_OOM_HOST ||
+                       format == MP_OOM_OVER_1EB || format == MP_OOM_SNAPSHOT;
+    if (told && !given && n == 1 && all[0].score <= SCORE_ALONE) {
+        add_second(all);
+        sum += all[1].score;
+        n++;
+    }
     size_t out = 0;
-    if (!is_told(c, &all[0])) {
+    if (!told) {
         verdicts[out++] = unknown(c, sum);
     }
     for (size_t i = 0; i < n; i++) {
