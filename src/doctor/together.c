@@ -80,7 +80,8 @@ static void earlier_trial(struct mp_doctor_case *c)
                        word_points(c, MP_CAUSE_LEAK, "search", &line);
     const int model = sum(c, MP_CAUSE_MODEL_TOO_LARGE);
     if (trials >= TOLD && model > 1) {
-        TOGETHER(c, MP_CAUSE_MODEL_TOO_LARGE, -(model + 1) / 2, line, "an earlier trial had loaded it");
+        TOGETHER(c, MP_CAUSE_MODEL_TOO_LARGE, -(model + 1) / 2, line,
+                 "an earlier trial had loaded it");
     }
 }
 

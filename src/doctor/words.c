@@ -970,10 +970,9 @@ static bool is_space(char c)
 /* How many bytes of the text name the first card; 0: none does. */
 static size_t first_card_length(const char *at, const char *end)
 {
-    static const char *const names[] = {"gpu 0",    "gpu0",      "gpu:0",       "gpu #0",
-                                        "gpu id 0", "cuda:0",    "cuda 0",      "device 0",
-                                        "card 0",   "first gpu", "the 1st gpu", "gpu id=0",
-                                        "cuda0"};
+    static const char *const names[] = {
+        "gpu 0",    "gpu0",   "gpu:0",     "gpu #0",      "gpu id 0", "cuda:0", "cuda 0",
+        "device 0", "card 0", "first gpu", "the 1st gpu", "gpu id=0", "cuda0"};
     for (size_t i = 0; i < MP_ARRAY_LEN(names); i++) {
         const size_t n = strlen(names[i]);
         size_t k = 0;
